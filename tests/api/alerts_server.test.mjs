@@ -36,7 +36,7 @@ describe("alerts about the server's files", () => {
 		await once(holder.stdout, "data");
 		const alert = await stands("history_unwritten", minutes);
 		assert.deepEqual([alert.severity, alert.subject.type, alert.message], ["warning", "server", "the history of readings cannot be written"]);
-		assert.match(server.output.stderr, /minute averages were dropped: .*history\.db is in use by another program/);
+		await eventually(() => /minute averages were dropped: .*history\.db is in use by another program/.test(server.output.stderr), "the log says why");
 		holder.stdin.end();
 		await isCleared("history_unwritten", minutes);
 		assert.deepEqual((await of("history_unwritten")).map((one) => one.alert_id), [alert.alert_id]);

@@ -35,7 +35,7 @@ describe("discovery", () => {
 		assert.ok(waiting.name.startsWith("here ("), waiting.name);
 		await admin.call("node.approve", { node_id: id });
 		await told("member");
-		const { code, stdout } = await within(launch(["discover", "--for", "3s", "--json", "--data", server.data]).exited, "it has listened", long);
+		const { code, stdout } = await within(launch(["discover", "--for", `${3 * slow}s`, "--json", "--data", server.data]).exited, "it has listened", long);
 		const answer = JSON.parse(stdout), own = answer.heard.find((one) => one.id === id);
 		assert.deepEqual([code, own?.verdict, own?.cluster_id], [0, "member", (await admin.call("server.info")).cluster_id], stdout);
 		node.child.kill("SIGTERM");

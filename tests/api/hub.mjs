@@ -151,8 +151,8 @@ export class Hub {
 			...(whole ? {} : { "content-range": `bytes ${from}-${to - 1}/${bytes.length}` }) });
 		const cut = this.plan.cut?.shift();
 		if (cut !== undefined) {
-			response.write(bytes.subarray(from, Math.min(to, from + cut)));
-			setTimeout(() => response.destroy(), 20);
+			// Not before the system has them: what this process still holds would be lost, and the other end be a piece behind.
+			response.write(bytes.subarray(from, Math.min(to, from + cut)), () => setTimeout(() => response.destroy(), 20));
 		} else if (this.plan.slow || this.plan.pace) this.trickle(response, bytes, from, to);
 		else response.end(bytes.subarray(from, to));
 	}

@@ -7,8 +7,8 @@ import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { smallDisk } from "./disk.mjs";
 import { modelFile } from "./gguf.mjs";
-import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
+import { holding } from "./restarted.mjs";
 import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
 const LONG = 60000 * slow;
@@ -151,16 +151,16 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 	});
 
 	test("a client that leaves while its prompt moves: who waits for the same one has it, and no page stays held", async () => {
-		const prompt = words(900, "j"), from = server.output.stderr.length, leaves = new AbortController();
+		const prompt = words(1800, "j"), from = server.output.stderr.length, leaves = new AbortController();
+		proxies[0].cut("up"); // what this device has of the prompt is not heard until both wait: it moves after that
 		const first = ask(prompt, {}, { signal: leaves.signal }).catch((error) => error);
-		await moving(from);
-		const [worker] = workers(quick.child.pid); // stands still until the second waits, too
-		process.kill(worker, "SIGSTOP");
+		await eventually(async () => (await admin.call("instance.list")).instances.some((one) => one.idle_since === null), "the first is asked", LONG);
 		const second = ask(prompt);
 		await eventually(() => /under way for another request/.test(server.output.stderr.slice(from)), "the second waits for it", LONG);
+		proxies[0].mend();
+		await moving(from);
 		leaves.abort();
 		assert.equal((await first).name, "AbortError");
-		process.kill(worker, "SIGCONT");
 		assert.ok((await within(second, "it is answered", LONG)).prefill, server.output.stderr.slice(from));
 		assert.equal(server.output.stderr.slice(from).match(/prompt on .*; answer on /g).length, 1);
 		await idle();
@@ -191,7 +191,7 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 	test("a worker that stands still while it computes a prompt is not waited for, and may go on later", async () => {
 		const prompt = words(900, "f"), from = server.output.stderr.length, asked = ask(prompt);
 		await moving(from);
-		const [worker] = workers(quick.child.pid);
+		const [worker] = holding(quick); // others answer questions of the node
 		process.kill(worker, "SIGSTOP");
 		const { text, prefill } = await within(asked, "it is answered", LONG);
 		try { process.kill(worker, "SIGCONT"); } catch { /* its node has ended it */ }

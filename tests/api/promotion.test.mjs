@@ -73,7 +73,7 @@ describe("a standby of the database", { skip, timeout: 600000 * slow }, () => {
 		await eventually(() => make(admin, "over it").then(() => { throw new Error("it was stored"); }, ({ said, hint }) => {
 			return /holds what this server does not know of/.test(said ?? "") && /start this server again/.test(hint);
 		}), () => `changes are refused; the log: ${server.output.stderr.slice(-2000)}`);
-		assert.match(server.output.stderr, /lacks changes that were acknowledged/);
+		await eventually(() => /lacks changes that were acknowledged/.test(server.output.stderr), "the log says so");
 		assert.ok((await names(admin)).has("on one"), "what is in memory is read on");
 		// A person decides, by starting it again: what is there counts.
 		await servers.stop(server);

@@ -43,6 +43,7 @@ describe("instances over a restart", () => {
 			const before = await create({ context_tokens: 128, sequences: 2, objective: "throughput" });
 			const [layers] = loaded().stages;
 			assert.equal(await cluster.says("one two"), "one two");
+			await cluster.stored();
 			await cluster.again(signal);
 			const paused = await cluster.is(before.instance_id, "paused", (one) => one.state === "paused");
 			for (const key of ["instance_id", "model_id", "model_name", "created_at", "format", "context_tokens", "sequences", "strategy", "chat"])
@@ -74,7 +75,7 @@ describe("instances over a restart", () => {
 		await eventually(() => node.worker().requests.size === 2, "both are asked");
 		node.worker().say([...node.worker().requests].find(([, { params }]) => params.prompt.text === "one two")[0], "one");
 		await stream.begun();
-		const openai = new OpenAI({ apiKey: cluster.server.token, baseURL: `${cluster.server.url}v1`, maxRetries: 8 });
+		const openai = new OpenAI({ apiKey: cluster.server.token, baseURL: `${cluster.server.url}v1`, maxRetries: 100 });
 		const retried = openai.completions.create({ model: "words", prompt: "five six" });
 		await eventually(() => node.worker().requests.size === 3, "it is asked, too");
 		await cluster.server.stop();
@@ -206,7 +207,7 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 	const prompt = "a b c", length = { max_tokens: 30 };
 
 	before(async () => {
-		({ cluster, proxies, nodes, model_id } = await all.start(undefined, undefined, { EXOGPU_TEST_NODE_SILENCE_S: "" })); // one is away
+		({ cluster, proxies, nodes, model_id } = await all.start(undefined, undefined, { EXOGPU_TEST_NODE_SILENCE_S: "20" })); // one is away for so long, and none for want of a processor
 		const pins = nodes.map(({ device }, i) => ({ device_id: device.device_id, first_layer: 4 * i, layer_count: i ? 0 : 4 }));
 		({ instance_id } = await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4, pins }));
 		await cluster.ready(instance_id);
@@ -249,7 +250,7 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		assert.deepEqual(nodes.map(holding), old, "the workers are those of before");
 	});
 
-	test("a node that is away for 15 s, with no room elsewhere, is back with what it had: nothing is loaded anew", async (context) => {
+	test("a node that is given up, with no room elsewhere, is back with what it had: nothing is loaded anew", async (context) => {
 		const { device } = nodes[1], elsewhere = nodes[0].device.device_id;
 		await cluster.admin.call("instance.delete", { instance_id });
 		const alone = (await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4,
@@ -264,8 +265,6 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		const paused = await cluster.is(alone, "paused", (one) => one.state === "paused");
 		assert.match(paused.state_reason, new RegExp(`${device.name.replace(/[()]/g, ".")} of \\S+ is cut off`)); // machines may be alike
 		assert.deepEqual(paused.missing.map((one) => [one.device_id, one.to_device_id]), [[device.device_id, null]], "nothing else has it yet");
-		await new Promise((resolve) => setTimeout(resolve, Math.max(0, 13000 - (performance.now() - cut))));
-		assert.equal((await cluster.list())[0].state, "paused");
 		proxies[1].mend();
 		const now = await cluster.ready(alone);
 		context.diagnostic(`ready again ${((performance.now() - cut) / 1000).toFixed(1)} s after the cut`);

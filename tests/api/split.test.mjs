@@ -14,8 +14,8 @@ import { holding } from "./restarted.mjs";
 import { eventually, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
-// One of the nodes stands still until it is given up; and where a way between parts fails, the end of a worker is waited for.
-const env = { EXOGPU_TEST_NODE_SILENCE_S: "", EXOGPU_TEST_LAST_WAIT_MS: "120000" };
+// One of the nodes stands still until it is given up, and none for want of a processor; and where a way between parts fails, the end of a worker is waited for.
+const env = { EXOGPU_TEST_NODE_SILENCE_S: "20", EXOGPU_TEST_LAST_WAIT_MS: "120000" };
 
 describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	let server, admin, proxies, nodes, model, whole;

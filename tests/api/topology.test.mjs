@@ -111,9 +111,14 @@ describe("links", () => {
 	test("worse than its class three times in a row is degraded, once told; five good ones end it", async () => {
 		const bad = { peer_id: "nod_b", rtt_ms: 34.5 }, good = { peer_id: "nod_b", rtt_ms: 0.5 };
 		await second();
-		for (let j = 0; j < 50; j++) tell(a, bad); // as often as it likes: once a second counts
+		const often = () => { // in one piece, or a busy machine takes more than a second for them
+			a.socket._socket.cork();
+			for (let j = 0; j < 20; j++) tell(a, bad);
+			a.socket._socket.uncork();
+		};
+		often(); // as often as it likes: once a second counts
 		await second();
-		for (let j = 0; j < 50; j++) tell(a, bad);
+		often();
 		assert.equal((await linkOf(admin, "nod_a", "nod_b")).degraded, false, "not three yet");
 		const link = await telling(() => tell(a, bad), async () => {
 			const now = await linkOf(admin, "nod_a", "nod_b");

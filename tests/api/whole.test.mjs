@@ -82,7 +82,7 @@ describe("a model starts whole or not at all", { timeout: 20 * LONG }, () => {
 		assert.match(one.state_reason, reason);
 		assert.ok(one.state_reason.includes(`of ${node.name}`), `"${one.state_reason}" names ${node.name}`);
 		await eventually(() => loaded().length === 0, "no worker is left", LONG);
-		assert.ok(server.output.stderr.slice(log).includes(`instance ${instance_id} of words has failed: ${one.state_reason}`), "the log has the reason");
+		await eventually(() => server.output.stderr.slice(log).includes(`instance ${instance_id} of words has failed: ${one.state_reason}`), "the log has the reason");
 		const { stdout } = await run(["instances", "--data", server.data]);
 		assert.ok(stdout.replace(/\s+/g, " ").includes(one.state_reason), `the command line has the reason: ${stdout}`);
 		const { entries } = await admin.call("audit.list", { action: "instance.failed", text: instance_id });
@@ -175,7 +175,7 @@ describe("a model starts whole or not at all", { timeout: 20 * LONG }, () => {
 		closeSync(file);
 		await place(alpha, beta);
 		assert.equal(await answer(), whole);
-		assert.match(alpha.output.stderr.slice(log), /bytes at \d+ are damaged, and are downloaded again/);
+		await alpha.said(/bytes at \d+ are damaged, and are downloaded again/, log);
 	});
 
 	test("another file under the name of the server's", async (context) => {

@@ -5,6 +5,9 @@ import { eventually } from "../api/server.mjs";
 import { letIn, node, serve, snapshot } from "./cluster.mjs";
 import { Net, long, missing } from "./net.mjs";
 
+// Nobody here is to be given up: a busy machine stops a node, or the wire itself, for longer than the 8 s after which that is done.
+process.env.EXOGPU_TEST_NODE_SILENCE_S ??= "300";
+
 describe("a wire that changes", { skip: missing ?? false }, () => {
 	let net, server, admin, nodes;
 	const links = async () => (await snapshot(admin)).links.filter((one) => one.state === "up" && one.throughput_bytes_per_s !== null);

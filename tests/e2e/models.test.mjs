@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
-import { eventually, startServer, temporary } from "../api/server.mjs";
+import { eventually, patience, startServer, temporary } from "../api/server.mjs";
 import { cutLayers } from "../published/cut_layers.mjs";
 import { devicesUp, goTo, hasten, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
@@ -103,7 +103,8 @@ suite("models", () => {
 	}
 
 	before(async () => {
-		server = await startServer({ localNode: true });
+		// A token takes 5 ms at least, so that an answer of thousands is under way still when a busy page comes to stop it.
+		server = await startServer({ localNode: true, env: { EXOGPU_TEST_PACE: "1:5" } });
 		admin = await Client.login(server);
 		await devicesUp(admin);
 		folder = temporary();
@@ -161,7 +162,7 @@ suite("models", () => {
 		await preview.getByLabel("Chat template").selectOption("chatml"); // its file has none
 		await preview.getByRole("button", { name: "Load" }).click();
 		const running = panel(page, /small, running/);
-		await running.getByText("running", { exact: true }).waitFor({ timeout: 60000 });
+		await running.getByText("running", { exact: true }).waitFor({ timeout: 2 * patience });
 		await running.getByText("chatml").waitFor();
 		await running.getByRole("link", { name: "Chat" }).click();
 		// With a seed it says the same every time, and does not end before it has to.
@@ -220,13 +221,13 @@ suite("models", () => {
 		assert.equal(await page.getByLabel("Message").isDisabled(), true);
 		await picture(page, "playground-load");
 		await page.getByRole("button", { name: "Load", exact: true }).click();
-		await page.getByText("small is not loaded.").waitFor({ state: "detached", timeout: 60000 });
-		await page.locator("textarea[aria-label=Message]:enabled").waitFor({ timeout: 60000 });
+		await page.getByText("small is not loaded.").waitFor({ state: "detached", timeout: 2 * patience });
+		await page.locator("textarea[aria-label=Message]:enabled").waitFor({ timeout: 2 * patience });
 		await page.getByLabel("Max tokens").fill("5");
 		await page.getByLabel("Max tokens").press("Tab");
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
-		await page.getByText(/first token after/).waitFor({ timeout: 60000 });
+		await page.getByText(/first token after/).waitFor({ timeout: 2 * patience });
 		const { instances } = await admin.call("instance.list");
 		assert.deepEqual(instances.map((one) => [one.model_name, one.state]), [["small", "running"]]);
 		await admin.call("instance.delete", { instance_id: instances[0].instance_id });
@@ -241,7 +242,7 @@ suite("models", () => {
 		const model = await eventually(async () => (await admin.call("model.list")).models
 			.find((one) => one.name === "long" && one.state === "ready"), "the model is there");
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances.every((one) => one.state === "running"), "it is ready", 60000);
+		await eventually(async () => (await admin.call("instance.list")).instances.every((one) => one.state === "running"), "it is ready", 2 * patience);
 		page.on("request", (request) => request.url().endsWith("/v1/chat/completions") && bodies.push(request.postDataJSON()));
 		await openDashboard(page, server, "#/playground");
 		// What it has said it says on, then: it does not come upon its end by chance before it is stopped.
@@ -254,7 +255,7 @@ suite("models", () => {
 		await page.getByLabel("Message").fill("Say a lot.");
 		await page.getByRole("button", { name: "Send" }).click();
 		const answer = page.getByRole("article", { name: "The model" });
-		await eventually(async () => (await answer.textContent()).length > 40, "it says something", 30000);
+		await eventually(async () => (await answer.textContent()).length > 40, "it says something", 2 * patience);
 		await page.getByRole("button", { name: "Stop", exact: true }).click();
 		await answer.getByText("stopped").waitFor();
 		await page.getByRole("button", { name: "Again" }).waitFor();
@@ -279,7 +280,7 @@ suite("models", () => {
 		const small = (await admin.call("model.list")).models.find((one) => one.name === "small");
 		const other = await admin.call("instance.create", { model_id: small.model_id });
 		await goTo(page, `#/playground/${instance_id}`);
-		await page.locator(`select[aria-label=Model] option[value=${other.instance_id}]`).waitFor({ state: "attached", timeout: 60000 });
+		await page.locator(`select[aria-label=Model] option[value=${other.instance_id}]`).waitFor({ state: "attached", timeout: 2 * patience });
 		await admin.call("instance.delete", { instance_id });
 		await page.getByText("long is not loaded.").waitFor(); // and nothing is asked of the other instead
 		assert.equal(await page.getByLabel("Message").isDisabled(), true);
@@ -347,7 +348,7 @@ suite("models", () => {
 		}
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
-		await page.getByText(/first token after/).waitFor({ timeout: 60000 });
+		await page.getByText(/first token after/).waitFor({ timeout: 2 * patience });
 		assert.equal(await page.getByRole("dialog").count(), 0, "? shows no keys of pages that are not there");
 		const words = `${await page.title()} ${await page.locator("body").innerText()}`;
 		for (const name of [...nodes.flatMap((one) => [one.name, one.host_name]), ...devices.map((one) => one.name)])

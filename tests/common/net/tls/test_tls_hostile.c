@@ -102,17 +102,25 @@ static void half_handshakes(void **state)
 {
 	struct fixture *fixture = *state;
 	struct net_dial_tls tls = of_the_cluster(fixture);
+	assert_int_equal(setenv("EXOGPU_TEST_ARRIVAL_MS", "10000", 1), 0); // after which those are closed
 	fixture->script = stay_half;
 	fixture->running = true;
 	assert_int_equal(pthread_create(&fixture->thread, NULL, play, fixture), 0);
 	run_ms(fixture, WAIT_MS);
-	for (int i = 0; i < 5; i++)
+	bool there = true;
+	int beside = 0; // that came while those were there: a busy machine may have time for one only
+	for (int i = 0; i < 5 && there; i++) {
 		assert_true(dial(fixture, &tls));
-	assert_int_not_equal(pthread_tryjoin_np(fixture->thread, NULL), 0); // they still are
+		there = pthread_tryjoin_np(fixture->thread, NULL) != 0;
+		beside += there;
+	}
+	assert_true(beside > 0);
 	int64_t until_ms = clock_steady_ms() + WAIT_MS;
-	while (pthread_tryjoin_np(fixture->thread, NULL) && clock_steady_ms() < until_ms)
+	while (there && clock_steady_ms() < until_ms) {
 		run_ms(fixture, 1000);
-	assert_true(clock_steady_ms() < until_ms);
+		there = pthread_tryjoin_np(fixture->thread, NULL) != 0;
+	}
+	assert_false(there);
 	fixture->running = false;
 	assert_true(fixture->results[0]);
 	assert_true(fixture->results[1]);
@@ -220,7 +228,7 @@ static void new_keys(void **state)
 	free(text);
 }
 
-// The head behind them has 5 s on the server. A busy machine with the thread sanitizer was too slow for 5,000.
+// With the thread sanitizer 5,000 take long.
 #if defined(__SANITIZE_THREAD__)
 enum { FLOOD = 1000 };
 #else
