@@ -112,7 +112,8 @@ struct cluster {
 	void *discovered_context;
 };
 
-// The device's newest readings were replaced: its thermal models learn from them.
+// The device's newest readings were replaced: what it is doing, and its thermal models learn from them. now_ms: steady.
+void cluster_judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms);
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
 // Take what a test has put in the place of its readings. False: there is nothing (heat_inject.c).
 bool cluster_inject_heat(struct cluster *cluster, struct cluster_device *device);
