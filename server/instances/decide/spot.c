@@ -1,8 +1,6 @@
 /* See spot.h. */
 #include "server/instances/decide/spot.h"
 
-#include "engine/worker/instance/ring.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -58,14 +56,14 @@ bool spot_begins(const uint8_t *body, size_t bytes)
 	return false;
 }
 
-bool spot_finite(const uint8_t *body, size_t bytes, uint32_t width)
+bool spot_finite(const uint8_t *body, size_t bytes, uint32_t kind, uint32_t width)
 {
 	uint32_t counts[4];
 	if (bytes < COUNTS_BYTES)
 		return true;
 	memcpy(counts, body, COUNTS_BYTES);
 	const uint64_t values = (uint64_t)counts[3] * width;
-	if (counts[0] != RING_F32 || values > (bytes - COUNTS_BYTES) / sizeof(float))
+	if (counts[0] != kind || values > (bytes - COUNTS_BYTES) / sizeof(float))
 		return true;
 	for (const uint8_t *at = body + bytes - values * sizeof(float); at < body + bytes; at += sizeof(float)) {
 		float value;

@@ -43,9 +43,9 @@ enum spot_whose spot_look(const struct spot_request *request, const struct spot_
 
 // Whether a request begins in it.
 bool spot_begins(const uint8_t *body, size_t bytes);
-// Whether no value of its activations, `width` a row, is NaN or infinite. True of what is no such body: who reads it
-// refuses it.
-bool spot_finite(const uint8_t *body, size_t bytes, uint32_t width);
+// Whether no value of its activations is NaN or infinite: f32, told by this kind, `width` a row. True of what is no
+// such body: who reads it refuses it.
+bool spot_finite(const uint8_t *body, size_t bytes, uint32_t kind, uint32_t width);
 
 // ---- results ----
 

@@ -477,7 +477,7 @@ static void came(void *context, const struct net_parts *message)
 {
 	struct spot *spot = context;
 	const struct parts *parts = spot->part->parts;
-	spot->overflows |= !spot_finite(message->body, message->body_bytes, spot->own.embedding);
+	spot->overflows |= !spot_finite(message->body, message->body_bytes, RING_F32, spot->own.embedding);
 	if (parts->failed || parts->step != PARTS_READY ||
 	    (spot->check ? spot->check->closed : !spot_begins(message->body, message->body_bytes)))
 		return;
@@ -538,7 +538,7 @@ static bool goes(void *context, const struct net_parts *message)
 	const struct instance_stage *stage = &instance->stages[spot->part->first_stage];
 	if (spot->wrong[0])
 		return false;
-	if (!spot->overflows && !spot_finite(message->body, message->body_bytes, spot->next.embedding)) {
+	if (!spot->overflows && !spot_finite(message->body, message->body_bytes, RING_F32, spot->next.embedding)) {
 		spot->seen = true;
 		snprintf(spot->wrong, sizeof spot->wrong,
 			 "of layers %u to %u of %.64s it passes on NaN or infinite numbers, and got finite ones",
