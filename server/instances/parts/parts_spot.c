@@ -62,7 +62,7 @@ struct spot {
 	struct net_timer turn;
 	char wrong[WHY_BYTES]; // the turn is to act on that; nothing of the tab goes on any more
 	bool seen;             // what is wrong was seen here: nobody has to be believed for it
-	bool overflows;        // what came to the tab was no finite number already
+	bool overflows;        // what came to the tab was no finite number already: what it makes of that is not judged
 };
 
 static struct instances *all_of(const struct spot *spot)
