@@ -217,8 +217,12 @@ static void see_device(void *context, const struct cluster_device_figures *devic
 	snprintf(look.message, sizeof look.message, "%s is throttled: heat makes it slower", device->title);
 	snprintf(look.hint, sizeof look.hint, "check its fans and the air around it, or give it less work");
 	see(&look, ALERT_RULE_THROTTLED, here ? device->throttled : NAN, device->reading_ms);
-	snprintf(look.message, sizeof look.message, "%s will be throttled within a minute if it goes on as now",
-		 device->title);
+	if (device->memory_throttles)
+		snprintf(look.message, sizeof look.message,
+			 "the memory of %s reaches its limit within a minute if it goes on as now", device->title);
+	else
+		snprintf(look.message, sizeof look.message, "%s will be throttled within a minute if it goes on as now",
+			 device->title);
 	snprintf(look.hint, sizeof look.hint,
 		 "give it less work; exogpu forecast %.64s says how much power it can draw for ever",
 		 device->device_id);

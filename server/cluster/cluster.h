@@ -219,6 +219,7 @@ struct cluster_device_figures {
 	double memory_percent;                // in use
 	double throttled;                     // by heat: 1 or 0
 	double throttles_soon;                // it will be, by forecast: 1 or 0; 0 once it is
+	bool memory_throttles;                // and that is the memory's limit, not the core's
 	double ecc_errors;                    // that came within CLUSTER_ECC_MS
 	double wrong;                         // of a browser: a spot check of its results has failed: 1 or 0
 	const char *wrong_why;                // in words; ""

@@ -42,11 +42,13 @@ static double throttled(const struct json *telemetry)
 }
 
 // Heat that throttles already is another alert.
-static double throttles_soon(const struct cluster_device *device, const struct cluster_heat *heat)
+static double throttles_soon(const struct cluster_device *device, enum heat_sensor sensor)
 {
-	if (heat->state != THERMAL_READY || isnan(heat->limit))
+	struct cluster_heat heat;
+	cluster_read_heat(device, sensor, (double)NAN, &heat);
+	if (heat.state != THERMAL_READY || isnan(heat.limit))
 		return NAN;
-	return heat->warned && throttled(device->telemetry) != 1;
+	return heat.warned && throttled(device->telemetry) != 1;
 }
 
 // Errors that stopped coming are known to have stopped once nothing came for the whole time.
@@ -75,8 +77,8 @@ void cluster_each_device_figures(const struct cluster *cluster,
 	char title[CLUSTER_TITLE_BYTES];
 	for (size_t i = 0; i < cluster->device_count; i++) {
 		const struct cluster_device *device = cluster->devices[i];
-		struct cluster_heat heat;
-		cluster_read_heat(device, HEAT_CORE, NAN, &heat);
+		const double core_soon = throttles_soon(device, HEAT_CORE),
+			     memory_soon = throttles_soon(device, HEAT_MEMORY);
 		struct cluster_device_figures figures = {
 			.device_id = device->device_id,
 			.node_id = device->node->node_id,
@@ -86,7 +88,8 @@ void cluster_each_device_figures(const struct cluster *cluster,
 			.memory_percent = percent(json_get_number(device->telemetry, "memory_used_bytes", -1),
 						  json_get_number(device->telemetry, "memory_total_bytes", -1)),
 			.throttled = throttled(device->telemetry),
-			.throttles_soon = throttles_soon(device, &heat),
+			.throttles_soon = fmax(core_soon, memory_soon), // the other one, where one is NaN
+			.memory_throttles = memory_soon > 0 && !(core_soon > 0),
 			.ecc_errors = ecc_errors(device, now_ms),
 			.wrong = cluster_of_tab(device->node) ? device->node->checks.wrong[0] != 0 : (double)NAN,
 			.wrong_why = device->node->checks.wrong,

@@ -64,21 +64,21 @@ void cluster_note_heat(struct cluster_device *device, int64_t now_ms)
 	const struct json *telemetry = device->telemetry;
 	device->heat_ms = reading_time(telemetry, now_ms);
 	for (int sensor = 0; sensor < HEAT_SENSORS; sensor++) {
+		const double limit = cluster_heat_limit(device, (enum heat_sensor)sensor);
 		const struct thermal_reading reading = {
 			.at_ms = device->heat_ms,
 			.celsius = json_get_number(telemetry, celsius_names[sensor], (double)NAN),
 			.watts = json_get_number(telemetry, "power_watts", (double)NAN)};
 		if (!device->heat[sensor] && (sensor == HEAT_CORE || !isnan(reading.celsius)))
 			device->heat[sensor] = thermal_model_create();
-		if (device->heat[sensor])
-			thermal_model_add(device->heat[sensor], &reading);
+		if (!device->heat[sensor])
+			continue;
+		thermal_model_add(device->heat[sensor], &reading);
+		const bool warns = !isnan(limit) && thermal_model_warns(device->heat[sensor], limit);
+		device->heat_warnings[sensor] = warns ? device->heat_warnings[sensor] + 1 : 0;
+		if (device->heat_warnings[sensor] >= 2) // no single reading is a warning
+			device->heat_warned_ms[sensor] = device->heat_ms;
 	}
-	const double limit = cluster_heat_limit(device, HEAT_CORE);
-	const bool warns = !isnan(limit) && device->heat[HEAT_CORE] &&
-			   thermal_model_warns(device->heat[HEAT_CORE], limit);
-	device->heat_warnings = warns ? device->heat_warnings + 1 : 0;
-	if (device->heat_warnings >= 2) // no single reading is a warning
-		device->heat_warned_ms = device->heat_ms;
 }
 
 void cluster_forget_heat(struct cluster_device *device)
@@ -130,8 +130,8 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 	if (most > idle) // which a model that is ready has seen
 		heat->rate = fmin(fmax((heat->sustainable_watts - idle) / (most - idle), 0), 1);
 	heat->warns = thermal_model_warns(model, heat->limit);
-	heat->warned = sensor == HEAT_CORE && device->heat_warned_ms &&
-		       device->heat_ms - device->heat_warned_ms < CLUSTER_WARNED_MS;
+	const int64_t warned_ms = device->heat_warned_ms[sensor];
+	heat->warned = warned_ms && device->heat_ms - warned_ms < CLUSTER_WARNED_MS;
 }
 
 double cluster_heat_rate(const struct cluster_device *device)

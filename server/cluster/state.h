@@ -68,8 +68,8 @@ struct cluster_device {
 	int64_t ends_ms[CLUSTER_ENDS]; // steady: of its workers, the newest at (ends - 1) % CLUSTER_ENDS
 	unsigned ends;
 	struct thermal_model *heat[HEAT_SENSORS];       // NULL: nothing to learn from was read yet (heat.c)
-	unsigned heat_warnings;                         // readings in a row by which the core reaches its limit soon
-	int64_t heat_warned_ms;                         // the newest of two or more; 0: none yet
+	unsigned heat_warnings[HEAT_SENSORS];           // readings in a row by which it reaches its limit soon
+	int64_t heat_warned_ms[HEAT_SENSORS];           // the newest of two or more; 0: none yet
 	struct thermal_guard heat_guards[HEAT_SENSORS]; // of each sensor; the stricter one counts
 	struct thermal_policy heat_policy;              // where heat_policy_set: somebody has set it
 	bool heat_policy_set;
@@ -112,7 +112,8 @@ struct cluster {
 	void *discovered_context;
 };
 
-// The device's newest readings were replaced: its thermal models learn from them.
+// The device's newest readings were replaced: what it is doing, and its thermal models learn from them. now_ms: steady.
+void cluster_judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms);
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
 // Take what a test has put in the place of its readings. False: there is nothing (heat_inject.c).
 bool cluster_inject_heat(struct cluster *cluster, struct cluster_device *device);

@@ -48,7 +48,7 @@ static enum activity called_for(const struct cluster *cluster, const struct clus
 	return works(cluster, device) ? ACTIVITY_COMPUTING : ACTIVITY_OTHER;
 }
 
-static void judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms)
+void cluster_judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms)
 {
 	static const char *const words[] = {
 		[ACTIVITY_IDLE] = "is idle",
@@ -61,10 +61,12 @@ static void judge_activity(struct cluster *cluster, struct cluster_device *devic
 		device->activity_since_ms = 0;
 		return;
 	}
-	if (!device->activity_since_ms || device->activity_next != next) {
+	// Its work is over whether others use it or nobody does: use about 5 % begins nothing anew.
+	const bool rests = next == ACTIVITY_IDLE || next == ACTIVITY_OTHER;
+	const bool rested = device->activity_next == ACTIVITY_IDLE || device->activity_next == ACTIVITY_OTHER;
+	if (!device->activity_since_ms || (device->activity_next != next && !(rests && rested)))
 		device->activity_since_ms = now_ms;
-		device->activity_next = next;
-	}
+	device->activity_next = next;
 	bool begins = next == ACTIVITY_COMPUTING || (next == ACTIVITY_OTHER && device->activity == ACTIVITY_IDLE);
 	int64_t patience = next == ACTIVITY_THROTTLED ? 0 : begins ? COMPUTING_AFTER_MS : IDLE_AFTER_MS;
 	if (now_ms - device->activity_since_ms < patience)
@@ -157,7 +159,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 				minute_count = 0;
 			}
 		}
-		judge_activity(cluster, device, now_ms);
+		cluster_judge_activity(cluster, device, now_ms);
 	}
 	if (minute_count)
 		store_add_minutes(cluster->params.store, minutes, minute_count);

@@ -21,8 +21,10 @@ struct hop {
 	bool held;                  // the out end is not read
 	bool own[ENDS];             // the server itself is that end
 	uint64_t passed;            // messages
-	hop_message *taps[ENDS];    // see what passes; may be NULL
-	void *tap_contexts[ENDS];
+	hop_gate *gate;             // may be NULL
+	void *gate_context;
+	hop_message *tap; // may be NULL
+	void *tap_context;
 	void (*opened)(void *context);
 	hop_message *came;
 	void (*ended)(void *context);
@@ -62,10 +64,16 @@ enum status hop_relay_send(struct hop *hop, const struct net_parts *message)
 	return in ? in->line->send(in->line, message) : STATUS_UNAVAILABLE;
 }
 
-void hop_relay_tap(struct hop *hop, bool sender, hop_message *tap, void *context)
+void hop_relay_gate(struct hop *hop, hop_gate *gate, void *context)
 {
-	hop->taps[sender ? END_OUT : END_IN] = tap;
-	hop->tap_contexts[sender ? END_OUT : END_IN] = context;
+	hop->gate = gate;
+	hop->gate_context = context;
+}
+
+void hop_relay_tap(struct hop *hop, hop_message *tap, void *context)
+{
+	hop->tap = tap;
+	hop->tap_context = context;
 }
 
 uint64_t hop_relay_passed(const struct hop *hop)
@@ -179,6 +187,8 @@ void hop_relay_message(struct arrival *arrival, const struct net_parts *parts)
 		break_off(hop, "a message came from the end that sends none, or before the other was there");
 		return;
 	}
+	if (hop->gate && !hop->gate(hop->gate_context, parts))
+		return;
 	if (in->line->send(in->line, parts)) {
 		break_off(hop, "more came than fits its queue");
 		return;
@@ -189,9 +199,8 @@ void hop_relay_message(struct arrival *arrival, const struct net_parts *parts)
 		hop->held = true;
 		arrival->line->pause(arrival->line);
 	}
-	for (int end = 0; end < ENDS; end++)
-		if (hop->taps[end])
-			hop->taps[end](hop->tap_contexts[end], parts);
+	if (hop->tap)
+		hop->tap(hop->tap_context, parts);
 }
 
 void hop_relay_drained(struct arrival *arrival)

@@ -17,6 +17,7 @@
 struct hop;
 
 typedef void hop_message(void *context, const struct net_parts *message); // valid during the call
+typedef bool hop_gate(void *context, const struct net_parts *message);    // the same; false: it goes nowhere
 
 struct hop_params {
 	const char *hop_id, *key;             // copied
@@ -31,9 +32,10 @@ enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const st
 			     struct error *error);
 // Send a message on a hop that begins at the server, once it is open. Errors: those of a line's queue.
 enum status hop_relay_send(struct hop *hop, const struct net_parts *message);
-// See each message that has passed, from now on, for the end that sends or the one that hears: each has one tap. It may
-// not destroy the hop. NULL: no longer.
-void hop_relay_tap(struct hop *hop, bool sender, hop_message *tap, void *context);
+// Asked about each message before it passes, from now on; and see each that has passed. Neither may destroy the hop.
+// NULL: no longer.
+void hop_relay_gate(struct hop *hop, hop_gate *gate, void *context);
+void hop_relay_tap(struct hop *hop, hop_message *tap, void *context);
 uint64_t hop_relay_passed(const struct hop *hop); // messages, since the last hop_relay_recount
 void hop_relay_recount(struct hop *hop);
 // Both streams are closed; `ended` is not called. Accepts NULL, leaves NULL behind.

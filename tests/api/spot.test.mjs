@@ -16,6 +16,9 @@ import { limits } from "./workers.mjs";
 const PIECES = 259, // the first token that is no byte: only these are said, so that a text tells which
 	WIDTH = 64, HOLDS = 12; // steps, after which a tab that computes wrong says nothing until it is found out
 
+// What a tab changes of a row.
+const another = (body, rows) => body.writeFloatLE(body.readFloatLE(rows) + 3, rows), noNumber = (body, rows) => body.writeUInt32LE(0x7fc00000, rows);
+
 // One layer whose products add nothing.
 function plainFile() {
 	const file = modelFile({ megabytes: 0.57 });
@@ -156,7 +159,7 @@ describe("spot checks of what browsers compute", () => {
 
 	test("a tab that changes one number from its fifth step on is found and left out, and the answer goes on", async () => {
 		const tab = await lend(), id = await load(tab), tokens = prompt(40, 7);
-		tab.wrong = (body, rows) => body.writeFloatLE(body.readFloatLE(rows) + 3, rows);
+		tab.wrong = another;
 		const said = await ask(tokens, 60);
 		assert.equal(said.length, 60);
 		assert.ok((await instanceOf(id)).stages.every((one) => one.device_id === cpu.device_id), "it goes on without the tab");
@@ -181,11 +184,26 @@ describe("spot checks of what browsers compute", () => {
 		await tab.close();
 	});
 
-	test("two that send what is no number: who disagrees with both is named; one that passes on other rows than it got", async () => {
+	test("what a tab makes NaN of goes nowhere, checked or not: it is left out, and the answer is as without it", async () => {
+		await admin.call("lend.policy_set", { check_percent: 0 });
+		const tab = await lend(), id = await load(tab), tokens = prompt(40, 9);
+		tab.wrong = noNumber;
+		const said = await ask(tokens, 30), device = await deviceOf(tab);
+		assert.ok((await instanceOf(id)).stages.every((one) => one.device_id === cpu.device_id), "it goes on without the tab");
+		assert.equal(device.verification.state, "failed");
+		assert.match(device.verification.error, /a spot check has failed: of layers 1 to 1 of plain it passes on NaN or infinite numbers, and got finite ones/);
+		assert.deepEqual([device.spot_checks.failed, device.spot_checks.passed], [1, 0]);
+		assert.deepEqual(said, await ask(tokens, 30));
+		await unload(id);
+		await admin.call("lend.policy_set", { check_percent: 100 });
+		await tab.close();
+	});
+
+	test("two that compute wrong: who disagrees with both is named; one that passes on other rows than it got", async () => {
 		const find = async (wrong) => {
 			const tab = await lend(), id = await load(tab);
 			tab.wrong = wrong;
-			await ask(prompt(20), 40).catch(() => {}); // a number that is none may end the request
+			await ask(prompt(20), 40);
 			const { verification, device_id } = await eventually(async () => {
 				const device = await deviceOf(tab);
 				return device.verification.state === "failed" && device;
@@ -193,9 +211,8 @@ describe("spot checks of what browsers compute", () => {
 			await unload(id);
 			return { tab, device_id, error: verification.error };
 		};
-		const noNumber = (body, rows) => body.writeUInt32LE(0x7fc00000, rows), other = /has disagreed with another browser, too/;
-		const first = await find(noNumber), second = await find(noNumber);
-		assert.match(second.error, /is off by inf on/);
+		const other = /has disagreed with another browser, too/, first = await find(another), second = await find(another);
+		assert.match(second.error, /is off by [\d.]+ on/);
 		assert.match(second.error, other);
 		const moved = await find((body) => body.writeUInt32LE(body.readUInt32LE(20) - 1, 20)); // the position of its first run
 		assert.match(moved.error, /at position \d+ of a request it passes on other rows, or pages, than it got/);

@@ -14,7 +14,7 @@ import { WorkerNode } from "./workers.mjs";
 const air = 25, resistance = 0.1, tau = 60, slowdown = 90; // the card: °C, °C/W, s, °C
 
 describe("forecasts", () => {
-	let server, admin, node, at = Date.now() - 3600e3, rise = 5;
+	let server, admin, node, at = Date.now() - 3600e3, rise = 5, memoryLimit;
 	const data = temporary();
 	const ask = (more = {}) => admin.call("thermal.forecast", { device_id: "dev_gpu", ...more });
 	// Seconds of the card at a power, thirty readings to a message. Resolves once the server has taken the last.
@@ -23,7 +23,8 @@ describe("forecasts", () => {
 		for (let i = 0; i < seconds; i++, at += 1000) {
 			rise += (resistance * watts - rise) * (1 - Math.exp(-1 / tau));
 			readings.push(deviceReadings({ at: new Date(at).toISOString(), power_watts: watts,
-				temperature_celsius: Math.round((air + rise) * 10) / 10, slowdown_celsius: slowdown }));
+				temperature_celsius: Math.round((air + rise) * 10) / 10, slowdown_celsius: slowdown,
+				...(memoryLimit && { memory_temperature_celsius: Math.round((air + rise / 2) * 10) / 10, memory_slowdown_celsius: memoryLimit }) }));
 			if (readings.length < 30 && i < seconds - 1) continue;
 			node.telemetry(readings, nodeReadings());
 			readings = [];
@@ -109,6 +110,27 @@ describe("forecasts", () => {
 			const { state, state_reason } = await admin.call("thermal.forecast", { device_id: "dev_cpu" });
 			return state === "unsuitable" && state_reason === "it does not report its temperature";
 		}, "a processor without a sensor is unsuitable");
+	});
+
+	test("it warns of the memory's limit, too", async () => {
+		memoryLimit = 48;
+		for (const watts of [50, 300, 50, 400, 120, 50]) await flow(180, watts);
+		const standing = async () => (await admin.call("alert.list")).alerts.filter((one) => one.kind === "throttles_soon");
+		assert.deepEqual(await standing(), []);
+		await flow(5, 800);
+		const core = await ask(), memory = await ask({ sensor: "memory" });
+		assert.deepEqual([core.warns, memory.warns, memory.state, memory.limit_celsius], [false, true, "ready", 48], JSON.stringify([core.throttles_in_s, memory.throttles_in_s]));
+		const [alert] = await eventually(async () => {
+			const found = await standing();
+			await flow(1, 500); // 50 °C of the memory, 75 of the core
+			return found.length && found;
+		}, "the alert stands");
+		assert.match(alert.message, /^the memory of GPU One on bench reaches its limit within a minute/);
+		await flow(120, 50);
+		await eventually(async () => {
+			await flow(1, 50);
+			return (await standing()).length === 0;
+		}, "it is cleared");
 	});
 
 	test("metrics and the command line", async () => {

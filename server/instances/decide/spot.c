@@ -2,6 +2,9 @@
 #include "server/instances/decide/spot.h"
 
 #include <math.h>
+#include <string.h>
+
+enum { COUNTS_BYTES = 16, RUN_BYTES = 16 };
 
 const double spot_tolerance = 0.02;
 
@@ -32,6 +35,43 @@ enum spot_whose spot_look(const struct spot_request *request, const struct spot_
 	const bool whole = alike == request->page_count || alike == run->page_count,
 		   follows = run->position <= request->tokens;
 	return whole && shared == alike && follows && run->position ? SPOT_OWN : SPOT_OVER;
+}
+
+// ---- a step as it passes ----
+
+bool spot_begins(const uint8_t *body, size_t bytes)
+{
+	uint32_t counts[4], run[4];
+	if (bytes < COUNTS_BYTES)
+		return false;
+	memcpy(counts, body, COUNTS_BYTES);
+	if (counts[1] > bytes / sizeof(uint32_t) || counts[2] > bytes / RUN_BYTES)
+		return false;
+	size_t at = COUNTS_BYTES + counts[1] * sizeof(uint32_t);
+	for (uint32_t i = 0; i < counts[2] && at + RUN_BYTES <= bytes; i++, at += RUN_BYTES) {
+		memcpy(run, body + at, RUN_BYTES);
+		if (!run[1])
+			return true;
+	}
+	return false;
+}
+
+bool spot_finite(const uint8_t *body, size_t bytes, uint32_t kind, uint32_t width)
+{
+	uint32_t counts[4];
+	if (bytes < COUNTS_BYTES)
+		return true;
+	memcpy(counts, body, COUNTS_BYTES);
+	const uint64_t values = (uint64_t)counts[3] * width;
+	if (counts[0] != kind || values > (bytes - COUNTS_BYTES) / sizeof(float))
+		return true;
+	for (const uint8_t *at = body + bytes - values * sizeof(float); at < body + bytes; at += sizeof(float)) {
+		float value;
+		memcpy(&value, at, sizeof value);
+		if (!isfinite(value))
+			return false;
+	}
+	return true;
 }
 
 // ---- results ----

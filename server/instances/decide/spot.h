@@ -5,6 +5,7 @@
  * no other sequence has while it lasts: a model with layers in a browser shares none. Pure; thread: any. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -37,6 +38,14 @@ struct spot_request {
 enum spot_whose { SPOT_OTHER, SPOT_OWN, SPOT_OVER };
 // Whose run it is: another request's, this one's, or a sign that the request is over, as another one has its pages.
 enum spot_whose spot_look(const struct spot_request *request, const struct spot_run *run);
+
+// ---- a step as it passes (the body of a ring.step, engine/worker/instance/ring.h), not checked yet ----
+
+// Whether a request begins in it.
+bool spot_begins(const uint8_t *body, size_t bytes);
+// Whether no value of its activations is NaN or infinite: f32, told by this kind, `width` a row. True of what is no
+// such body: who reads it refuses it.
+bool spot_finite(const uint8_t *body, size_t bytes, uint32_t kind, uint32_t width);
 
 // ---- results ----
 

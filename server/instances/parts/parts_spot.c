@@ -3,12 +3,15 @@
  *
  *     hop to the tab ----> came ---+                      +--> computed: compare, row for row
  *                                  +--> steps ---> shadow-+
- *     hop from the tab --> went ---+
+ *     hop from the tab --> goes ---+
  *
  * A request is chosen when it begins. From then on its rows, and what the tab sends on for them, are copied, up to a
  * bound; nothing waits for the check, and the tab is sent nothing else than without it. The shadow is made when the
  * request is chosen, computes the copies one after the other, and ends with the check. What comes from the tab is
- * hostile: it is read as the next part reads it. Thread: the loop's. */
+ * hostile: it is read as the next part reads it.
+ *
+ * Checked or not: a tab that makes NaN or infinite numbers of finite ones computes wrong, and nothing of that goes on,
+ * as it would end the request. Thread: the loop's. */
 #include "server/instances/parts/parts_spot.h"
 
 #include "common/base/log.h"
@@ -21,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHY_BYTES = 400, PAGES_MOST = SPOT_ROWS_MOST / STAGE_PAGE_TOKENS, COUNTS_BYTES = 16, RUN_BYTES = 16 };
+enum { WHY_BYTES = 400, PAGES_MOST = SPOT_ROWS_MOST / STAGE_PAGE_TOKENS };
 
 // A step with rows of the request, as copied.
 struct spot_step {
@@ -46,9 +49,8 @@ struct spot_check {
 	struct shadow *shadow;
 	char name[GATHER_NAME_BYTES]; // its device
 	char device_id[STORE_ID_BYTES];
-	struct net_timer limit, turn;
-	char wrong[WHY_BYTES], given_up[WHY_BYTES]; // what the turn is to act on
-	bool seen;                                  // what is wrong was seen here: nobody has to be believed for it
+	struct net_timer limit;
+	char given_up[WHY_BYTES]; // the turn is to act on that
 };
 
 struct spot {
@@ -56,7 +58,11 @@ struct spot {
 	const struct cluster_device *device; // the tab's
 	struct ring_part own, next;          // that read what comes to the tab, and what it sends on
 	int64_t rests_until_ms;              // steady
-	struct spot_check *check;
+	struct spot_check *check;            // NULL: none is under way
+	struct net_timer turn;
+	char wrong[WHY_BYTES]; // the turn is to act on that; nothing of the tab goes on any more
+	bool seen;             // what is wrong was seen here: nobody has to be believed for it
+	bool overflows;        // what came to the tab was no finite number already: what it makes of that is not judged
 };
 
 static struct instances *all_of(const struct spot *spot)
@@ -86,7 +92,7 @@ static void check_destroy(struct spot *spot)
 	spot->check = NULL;
 	all_of(spot)->spot_checks--;
 	net_timer_stop(spot->part->parts->loop, &check->limit);
-	net_timer_stop(spot->part->parts->loop, &check->turn);
+	net_timer_stop(spot->part->parts->loop, &spot->turn);
 	shadow_destroy(&check->shadow);
 	while (check->first)
 		step_destroy(check, check->first);
@@ -135,20 +141,22 @@ static bool disagreed_before(struct instances *all, const char *device_id, const
 	return before;
 }
 
-// The tab computes wrong: it gets no more layers, and those that it has go elsewhere. The parts may be gone now.
-static void accuse(struct spot *spot)
+// The tab computes wrong: it gets no more layers. Writes why.
+static void accuse(struct spot *spot, char why[WHY_BYTES + 232])
 {
-	char why[WHY_BYTES + 232];
-	struct part *part = spot->part;
+	const struct part *part = spot->part;
 	const struct spot_check *check = spot->check;
-	const bool again = !check->seen && disagreed_before(all_of(spot), check->device_id, part->node_id);
-	snprintf(why, sizeof why, "a spot check has failed%s%.100s%s: %s", again ? " (" : "", again ? check->name : "",
+	const bool again = !spot->seen && disagreed_before(all_of(spot), check->device_id, part->node_id);
+	snprintf(why, WHY_BYTES + 232, "a spot check has failed%s%.100s%s: %s", again ? " (" : "",
+		 again ? check->name : "",
 		 again ? " has disagreed with another browser, too, and may be the one that is wrong)" : "",
-		 check->wrong);
+		 spot->wrong);
 	log_warning("models", "instance %s: part %u: %s", part->parts->instance->instance_id, part->index + 1, why);
-	note(spot, &(struct cluster_check){.outcome = CLUSTER_CHECK_FAILED, .error = check->worst, .why = why});
+	note(spot, &(struct cluster_check){.outcome = CLUSTER_CHECK_FAILED,
+					   .error = spot->seen ? (double)INFINITY : check->worst,
+					   .why = why});
+	spot->wrong[0] = 0;
 	check_destroy(spot);
-	instance_worker_fail(part->worker, why);
 }
 
 // The verdict, in a turn of the loop of its own: nobody may be ended from inside of a callback.
@@ -156,26 +164,29 @@ static void decide(void *arg)
 {
 	struct spot *spot = arg;
 	const struct spot_check *check = spot->check;
-	if (check->wrong[0])
-		accuse(spot);
-	else if (check->given_up[0])
+	if (spot->wrong[0]) {
+		char why[WHY_BYTES + 232];
+		accuse(spot, why);
+		instance_worker_fail(spot->part->worker, why); // its layers go elsewhere; the parts may be gone then
+	} else if (check->given_up[0]) {
 		give_up(spot, check->given_up);
-	else if (check->compared)
+	} else if (check->compared) {
 		pass(spot);
-	else
+	} else {
 		give_up(spot, "no row of it was there to be compared");
+	}
 }
 
 static void decide_soon(struct spot *spot)
 {
-	net_timer_start(spot->part->parts->loop, &spot->check->turn, 0, decide, spot);
+	net_timer_start(spot->part->parts->loop, &spot->turn, 0, decide, spot);
 }
 
 static void set_given_up(struct spot *spot, const char *why)
 {
 	struct spot_check *check = spot->check;
 	check->closed = true;
-	if (check->wrong[0] || check->given_up[0])
+	if (spot->wrong[0] || check->given_up[0])
 		return;
 	snprintf(check->given_up, sizeof check->given_up, "%s", why);
 	decide_soon(spot);
@@ -210,7 +221,7 @@ static void compute_next(struct spot *spot)
 	const struct spot_step *step = check->first;
 	if (!step && check->closed)
 		decide_soon(spot);
-	if (!step || !step->output || !check->ready || check->under_way || check->wrong[0])
+	if (!step || !step->output || !check->ready || check->under_way || spot->wrong[0])
 		return;
 	check->under_way = true;
 	if (shadow_compute(check->shadow, &(struct shadow_rows){.row_count = step->row_count,
@@ -250,8 +261,8 @@ static void compare_row(struct spot *spot, const struct spot_step *step, uint32_
 	check->compared++;
 	if (verdict == SPOT_UNCLEAR)
 		set_given_up(spot, "what it is to be compared with is no finite number");
-	else if (verdict == SPOT_DIFFERS && !check->wrong[0])
-		snprintf(check->wrong, sizeof check->wrong,
+	else if (verdict == SPOT_DIFFERS && !spot->wrong[0])
+		snprintf(spot->wrong, sizeof spot->wrong,
 			 "of layers %u to %u of %.64s, the row at position %u of a request is off by %.3g on %.100s, "
 			 "where %.2g is allowed, beside %.100s",
 			 stage->first_layer, stage->first_layer + stage->layer_count - 1, instance->model_name,
@@ -264,18 +275,18 @@ static void computed(void *context, const float *rows, uint32_t row_count)
 	struct spot *spot = context;
 	struct spot_check *check = spot->check;
 	struct spot_step *step = check->first;
-	if (check->given_up[0] || check->wrong[0])
+	if (check->given_up[0] || spot->wrong[0])
 		return;
 	if (!step || row_count != step->row_count) {
 		set_given_up(spot, "the device that computes again sent other rows");
 		return;
 	}
-	for (uint32_t row = 0; row < row_count && !check->wrong[0] && !check->given_up[0]; row++)
+	for (uint32_t row = 0; row < row_count && !spot->wrong[0] && !check->given_up[0]; row++)
 		compare_row(spot, step, row, rows);
 	check->under_way = false;
 	step_destroy(check, step);
 	moved(spot);
-	if (check->wrong[0])
+	if (spot->wrong[0])
 		decide_soon(spot);
 	else if (!check->given_up[0])
 		compute_next(spot);
@@ -462,29 +473,13 @@ static void look_runs(struct spot *spot, const struct net_parts *message, const 
 	}
 }
 
-// Whether a request begins in this step: all that is read of most.
-static bool begins(const struct net_parts *message)
-{
-	uint32_t counts[4], run[4];
-	if (message->body_bytes < COUNTS_BYTES)
-		return false;
-	memcpy(counts, message->body, COUNTS_BYTES);
-	if (counts[1] > message->body_bytes / sizeof(uint32_t) || counts[2] > message->body_bytes / RUN_BYTES)
-		return false;
-	size_t at = COUNTS_BYTES + counts[1] * sizeof(uint32_t);
-	for (uint32_t i = 0; i < counts[2] && at + RUN_BYTES <= message->body_bytes; i++, at += RUN_BYTES) {
-		memcpy(run, message->body + at, RUN_BYTES);
-		if (!run[1])
-			return true;
-	}
-	return false;
-}
-
 static void came(void *context, const struct net_parts *message)
 {
 	struct spot *spot = context;
 	const struct parts *parts = spot->part->parts;
-	if (parts->failed || parts->step != PARTS_READY || (spot->check ? spot->check->closed : !begins(message)))
+	spot->overflows |= !spot_finite(message->body, message->body_bytes, RING_F32, spot->own.embedding);
+	if (parts->failed || parts->step != PARTS_READY ||
+	    (spot->check ? spot->check->closed : !spot_begins(message->body, message->body_bytes)))
 		return;
 	struct ring_message *read = shadow_read(&spot->own, all_of(spot)->params.contract, message);
 	if (read && read->said == RING_STEP)
@@ -510,9 +505,8 @@ static void take_output(struct spot *spot, struct spot_step *step, const struct 
 	const uint32_t width = spot->own.embedding;
 	if (plan_of(message, told, width) != step->plan_bytes ||
 	    memcmp(message->body + sizeof(uint32_t), step->plan, step->plan_bytes) != 0) {
-		check->closed = check->seen = true;
-		check->worst = (double)INFINITY;
-		snprintf(check->wrong, sizeof check->wrong,
+		check->closed = spot->seen = true;
+		snprintf(spot->wrong, sizeof spot->wrong,
 			 "at position %u of a request it passes on other rows, or pages, than it got", step->position);
 		decide_soon(spot);
 		return;
@@ -525,17 +519,35 @@ static void take_output(struct spot *spot, struct spot_step *step, const struct 
 		compute_next(spot);
 }
 
-static void went(void *context, const struct net_parts *message)
+static void copy_output(struct spot *spot, const struct net_parts *message)
 {
-	struct spot *spot = context;
 	const struct spot_check *check = spot->check;
-	if (!check || !check->last || check->last->output || check->wrong[0] || check->given_up[0])
+	if (!check || !check->last || check->last->output || check->given_up[0])
 		return;
 	struct ring_message *read = shadow_read(&spot->next, all_of(spot)->params.contract, message);
 	struct spot_step *step = read && read->said == RING_STEP ? waiting_for(check, &read->step) : NULL;
 	if (step)
 		take_output(spot, step, message, &read->step);
 	ring_message_destroy(&read);
+}
+
+static bool goes(void *context, const struct net_parts *message)
+{
+	struct spot *spot = context;
+	const struct instance *instance = spot->part->parts->instance;
+	const struct instance_stage *stage = &instance->stages[spot->part->first_stage];
+	if (spot->wrong[0])
+		return false;
+	if (!spot->overflows && !spot_finite(message->body, message->body_bytes, RING_F32, spot->next.embedding)) {
+		spot->seen = true;
+		snprintf(spot->wrong, sizeof spot->wrong,
+			 "of layers %u to %u of %.64s it passes on NaN or infinite numbers, and got finite ones",
+			 stage->first_layer, stage->first_layer + stage->layer_count - 1, instance->model_name);
+		decide_soon(spot);
+	} else {
+		copy_output(spot, message);
+	}
+	return !spot->wrong[0];
 }
 
 // ---- with the parts ----
@@ -560,9 +572,9 @@ void parts_spot_begin(struct part *part)
 	shadow_ring_part(&spot->own, parts, part->index);
 	shadow_ring_part(&spot->next, parts, part->index + 1);
 	if (before->hop)
-		hop_relay_tap(before->hop, false, came, spot);
+		hop_relay_tap(before->hop, came, spot);
 	if (part->hop)
-		hop_relay_tap(part->hop, true, went, spot);
+		hop_relay_gate(part->hop, goes, spot);
 }
 
 void parts_spot_end(struct part *part)
@@ -570,14 +582,17 @@ void parts_spot_end(struct part *part)
 	if (!part->spot)
 		return;
 	const struct spot_check *check = part->spot->check;
-	if (check && check->compared && !check->first && !check->wrong[0] && !check->given_up[0])
+	if (part->spot->wrong[0]) // found, and broken before its turn
+		accuse(part->spot, (char[WHY_BYTES + 232]){""});
+	else if (check && check->compared && !check->first && !check->given_up[0])
 		pass(part->spot);
 	else if (check)
 		give_up(part->spot, "the ring was connected anew, or has ended");
+	net_timer_stop(part->parts->loop, &part->spot->turn);
 	if (before_of(part)->hop)
-		hop_relay_tap(before_of(part)->hop, false, NULL, NULL);
+		hop_relay_tap(before_of(part)->hop, NULL, NULL);
 	if (part->hop)
-		hop_relay_tap(part->hop, true, NULL, NULL);
+		hop_relay_gate(part->hop, NULL, NULL);
 	free(part->spot);
 	part->spot = NULL;
 }

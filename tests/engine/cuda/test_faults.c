@@ -600,7 +600,7 @@ static void test_kept(void **state)
 				  .make = make_kept,
 				  .run = run_kept,
 				  .finish = finish_work},
-		   40);
+		   30);
 }
 
 static void test_peers(void **state)
@@ -661,7 +661,7 @@ static void test_list(void **state)
 	while (list_devices(place))
 		place++;
 	print_message("the list: each of %ld calls failed\n", place);
-	assert_true(place > 20);
+	assert_true(place > 15);
 }
 
 static void test_stage(void **state)

@@ -260,6 +260,30 @@ static void classes_are_judged_by_what_they_should_do(void **state)
 	close_world(&world);
 }
 
+static void what_a_slow_link_costs_is_beyond_its_class(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 3);
+	const struct topology *topology = world.topology;
+	expect_near("no link", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0);
+	expect_near("nobody", topology_late_s(topology, "nod_1", "nod_nobody", false, 4000), 0);
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", 9, 1.1e8, false});
+	expect_near("a good one", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0);
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", 30, 1.1e8, false});
+	expect_near("half of 20 ms", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0.01);
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", 30, 4e5, false}); // the least is 0.8 Gbit/s
+	expect_near("and its rate", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0.01 + 0.01 - 4e-5);
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", -1, -1, false});
+	expect_near("not measured", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0);
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", 30, 4e5, true});
+	expect_near("down", topology_late_s(topology, "nod_1", "nod_2", false, 4000), 0);
+	report(&world, 2, &(struct reading){"server", "wifi", 60, 1e6, false}); // back at three quarters of it
+	expect_near("to the server", topology_late_s(topology, "nod_2", "server", false, 3000), 0.005 + 3e-3 - 3e-4);
+	expect_near("from it", topology_late_s(topology, "nod_2", "server", true, 3000), 0.005 + 4e-3 - 3e-4);
+	close_world(&world);
+}
+
 // One end on a wire, the other on Wi-Fi: the way between them is no wire, in either direction.
 static void the_worse_end_is_what_a_way_is(void **state)
 {
@@ -607,6 +631,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_placement_finds_the_shortest_way),
 		TEST(classes_are_judged_by_what_they_should_do),
+		TEST(what_a_slow_link_costs_is_beyond_its_class),
 		TEST(the_worse_end_is_what_a_way_is),
 		TEST(one_report_is_told_as_one_change),
 		TEST(a_cluster_that_is_too_large_is_bounded),

@@ -1,4 +1,5 @@
 /* Spot checks of browsers: which requests, whose rows, which results differ, and which device computes again. */
+#include "engine/worker/instance/ring.h"
 #include "server/instances/decide/spot.h"
 
 // clang-format off
@@ -94,6 +95,35 @@ static void test_verdicts(void **context)
 	}
 }
 
+// Rows of two values behind a run and its page; what is no such body is left to who reads it.
+static void test_steps(void **context)
+{
+	enum { COUNT = 4 + 4 + 1 + 4, ROWS_AT = 9, KIND = 2, OTHER };
+	const uint32_t plain[COUNT] = {KIND, 0, 1, 2, /* run */ 2, 0, 0, 0, /* its page */ 7};
+	const float bad[] = {NAN, INFINITY, -INFINITY}, fine[] = {0, -1e-45F, 3.4e38F, 1};
+	uint32_t body[COUNT];
+	uint8_t *bytes = (uint8_t *)body;
+	(void)context;
+	memcpy(body, plain, sizeof body);
+	memcpy(body + ROWS_AT, fine, sizeof fine);
+	assert_true(spot_begins(bytes, sizeof body) && spot_finite(bytes, sizeof body, KIND, 2));
+	for (size_t i = 0; i < 12; i++) {
+		memcpy(body + ROWS_AT, fine, sizeof fine);
+		memcpy(body + ROWS_AT + i % 4, &bad[i / 4], sizeof(float));
+		assert_false(spot_finite(bytes, sizeof body, KIND, 2));
+		assert_true(spot_finite(bytes, sizeof body, KIND, 7)); // there are not so many
+		assert_true(spot_finite(bytes, 15, KIND, 2));
+	}
+	body[0] = OTHER;
+	assert_true(spot_finite(bytes, sizeof body, KIND, 2));
+	body[0] = KIND;
+	body[3] = 0; // it only zeroes
+	assert_true(spot_finite(bytes, sizeof body, KIND, 2));
+	body[3] = body[2] = body[1] = 0xFFFFFFFF;
+	assert_true(spot_finite(bytes, sizeof body, KIND, 0xFFFFFFFF) && !spot_begins(bytes, sizeof body));
+	assert_true(spot_finite(NULL, 0, KIND, 2) && !spot_begins(NULL, 0));
+}
+
 static void test_devices(void **context)
 {
 	static const struct spot_device untrusted = {false, true, true, 900}, unusable = {true, false, true, 900},
@@ -118,6 +148,7 @@ static void test_devices(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_wanted), cmocka_unit_test(test_whose),
-					   cmocka_unit_test(test_verdicts), cmocka_unit_test(test_devices)};
+					   cmocka_unit_test(test_steps), cmocka_unit_test(test_verdicts),
+					   cmocka_unit_test(test_devices)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,7 @@ export default {
   "a token of %.64s takes about %.3g ms longer by that: %.3g tokens a second for one request in place of %.3g": "ein Token von {1} dauert dadurch etwa {2} ms länger: {3} Token pro Sekunde für eine Anfrage statt {4}",
   "a token of %.64s takes less than 0.01 ms longer by that": "ein Token von {1} dauert dadurch weniger als 0,01 ms länger",
   "the memory of %s is nearly full: %.0f %% is in use": "der Speicher von {1} ist fast voll: {2} % sind belegt",
+  "the memory of %s reaches its limit within a minute if it goes on as now": "der Speicher von {1} erreicht binnen einer Minute seine Grenze, wenn es so weitergeht",
   "the memory of node %.64s is nearly full: %.0f %% is in use": "der Speicher von Knoten {1} ist fast voll: {2} % sind belegt",
   "the node renews it by itself while it is connected: start it, or remove it": "der Knoten erneuert es von selbst, solange er verbunden ist: starten oder entfernen",
   "the operator,": "dem Betreiber,",

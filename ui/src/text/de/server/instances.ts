@@ -213,6 +213,7 @@ export default {
   "none of its devices has to be left for its heat any more": "keines der Geräte muss mehr der Hitze wegen verlassen werden",
   "none of its devices is draining or rests any more": "keines der Geräte wird mehr geleert oder ruht",
   "of layers %u to %u of %.64s, the row at position %u of a request is off by %.3g on %.100s, where %.2g is allowed, beside %.100s": "bei Schichten {1} bis {2} von {3} weicht die Zeile an Position {4} einer Anfrage auf {6} um {5} ab, wo {7} erlaubt ist, verglichen mit {8}",
+  "of layers %u to %u of %.64s it passes on NaN or infinite numbers, and got finite ones": "bei Schichten {1} bis {2} von {3} gibt es NaN oder unendliche Zahlen weiter, und bekam endliche",
   "of no model enough is known to foresee its place": "von keinem Modell ist genug bekannt, um seinen Platz vorherzusehen",
   "one of its parts slows the others down": "einer der Teile bremst die anderen",
   "only models for text have drafts and are drafts": "nur Modelle für Text haben Entwürfe und sind Entwürfe",
