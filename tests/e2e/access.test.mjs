@@ -54,6 +54,15 @@ suite("access", () => {
 		await row.getByText("2.0 GiB").waitFor();
 		await row.getByRole("button", { name: new RegExp(`^Copy: \\w*${text.split("_")[1]}$`) }).waitFor();
 		await row.getByText(/in use, 1 session/).waitFor();
+		await page.keyboard.press("/"); // filters in place
+		const field = page.locator("[data-filter]:visible");
+		await eventually(() => field.evaluate((one) => one === document.activeElement), "the filter has the focus");
+		await page.keyboard.type("alice");
+		await region(page, "Certificates").getByText("Nothing here fits the filter.").waitFor();
+		assert.equal(await region(page, "Tokens").locator("tbody tr").count(), 1);
+		await row.waitFor();
+		await page.keyboard.press("Escape");
+		await region(page, "Certificates").getByRole("row").nth(1).waitFor();
 		await row.getByRole("button", { name: /^Revoke/ }).click();
 		await page.getByRole("dialog").getByText("1 open session ends").waitFor();
 		await page.getByRole("dialog").getByRole("button", { name: "Revoke", exact: true }).click();
