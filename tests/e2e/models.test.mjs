@@ -195,9 +195,13 @@ suite("models", () => {
 			await page.getByLabel(name).fill(value);
 			await page.getByLabel(name).press("Tab");
 		}
+		await page.getByLabel("Files to attach").setInputFiles({ name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("hi\n") });
+		await page.getByRole("button", { name: "Leave out a.txt" }).waitFor();
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
 		await page.getByText(/12 tokens/).waitFor();
+		await page.getByRole("article", { name: "You" }).getByText("a.txt:").waitFor(); // it went with the question, as text
+		await page.getByRole("article", { name: "You" }).getByText("hi", { exact: true }).waitFor();
 		await page.getByText(/first token after/).waitFor();
 		await see(page, "stopped at the token limit");
 		await picture(page, "playground");
