@@ -7,7 +7,7 @@ import { networkInterfaces } from "node:os";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, launch, patience, startServer, temporary } from "../api/server.mjs";
-import { goTo, gpuFlags, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { goTo, gpuFlags, kindOf, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("access", () => {
 	let server, browser;
@@ -54,6 +54,15 @@ suite("access", () => {
 		await row.getByText("2.0 GiB").waitFor();
 		await row.getByRole("button", { name: new RegExp(`^Copy: \\w*${text.split("_")[1]}$`) }).waitFor();
 		await row.getByText(/in use, 1 session/).waitFor();
+		await page.keyboard.press("/"); // filters in place
+		const field = page.locator("[data-filter]:visible");
+		await eventually(() => field.evaluate((one) => one === document.activeElement), "the filter has the focus");
+		await page.keyboard.type("alice");
+		await region(page, "Certificates").getByText("Nothing here fits the filter.").waitFor();
+		assert.equal(await region(page, "Tokens").locator("tbody tr").count(), 1);
+		await row.waitFor();
+		await page.keyboard.press("Escape");
+		await region(page, "Certificates").getByRole("row").nth(1).waitFor();
 		await row.getByRole("button", { name: /^Revoke/ }).click();
 		await page.getByRole("dialog").getByText("1 open session ends").waitFor();
 		await page.getByRole("dialog").getByRole("button", { name: "Revoke", exact: true }).click();
@@ -182,7 +191,7 @@ suite("access", () => {
 		await page.context().close();
 	});
 
-	test("a browser joins by the link that the page shows, and is cut off when the link is revoked", async () => {
+	test("a browser joins by the link that the page shows, and is cut off when the link is revoked", { skip: kindOf === "firefox" && "Firefox ESR has no WebGPU" }, async () => {
 		const page = await open();
 		await region(page, "Phones and browsers").getByText("No link is out, and no browser has joined.").waitFor();
 		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();

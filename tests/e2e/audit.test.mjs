@@ -38,6 +38,11 @@ suite("audit", () => {
 		await page.evaluate(() => Object.defineProperty(navigator.clipboard, "writeText", { value: async (text) => (globalThis.clip = text) }));
 		await copy.click();
 		await page.waitForFunction((id) => globalThis.clip === id, token_id);
+		const [made] = (await admin.call("audit.list", { action: "token.create", limit: 1 })).entries; // who it was, and from where
+		for (const text of [made.actor.split(":")[1], made.peer]) {
+			await row.getByRole("button", { name: `Copy: ${text}`, exact: true }).click();
+			await page.waitForFunction((one) => globalThis.clip === one, text);
+		}
 		assert.match(await row.textContent(), /127\.0\.0\.1.*done/s);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await open(shape);

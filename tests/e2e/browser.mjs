@@ -5,7 +5,8 @@
 //
 // Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than those of /usr/bin. Chromium's
 // headless shell, where it is installed, is the same engine without the windows of a desktop, which take half of the time.
-// The same flows run in the distribution's Firefox (EXOGPU_FIREFOX names another), which Playwright drives by WebDriver BiDi.
+// The same flows run in the distribution's Firefox (EXOGPU_FIREFOX names another), which Playwright drives by WebDriver BiDi:
+// EXOGPU_BROWSER=firefox. EXOGPU_SHAPE=narrow-light gives a suite's pages the size of a phone where it names none itself.
 import assert from "node:assert/strict";
 import { X509Certificate, createHash } from "node:crypto";
 import { once } from "node:events";
@@ -31,8 +32,12 @@ export const kinds = {
 	firefox: { executable: process.env.EXOGPU_FIREFOX ?? "/usr/bin/firefox-esr", missing: "apt-get install firefox-esr, or set EXOGPU_FIREFOX" },
 };
 
+// The browser that a suite runs in where it names none, and the shape of its pages.
+export const kindOf = process.env.EXOGPU_BROWSER ?? "chromium";
+assert.ok(kinds[kindOf], `EXOGPU_BROWSER is one of ${Object.keys(kinds).join(", ")}`);
+
 // describe(), or where no browser is there one test that is skipped with the reason: a skipped suite is not counted.
-export function suite(name, body, kind = "chromium") {
+export function suite(name, body, kind = kindOf) {
 	const { executable, missing } = kinds[kind];
 	if (existsSync(executable)) describe(name, body);
 	else test(name, { skip: `there is no browser at ${executable}; ${missing}` }, () => {});
@@ -55,24 +60,33 @@ export const shapes = {
 	"narrow-dark": { viewport: { width: 390, height: 844 }, colorScheme: "dark", isMobile: true, hasTouch: true },
 };
 
+const usual = shapes[process.env.EXOGPU_SHAPE ?? "wide-light"];
+assert.ok(usual, `EXOGPU_SHAPE is one of ${Object.keys(shapes).join(", ")}`);
+
 // A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
-// `authority`: a certificate (PEM) whose server is believed, as a person who installed it would have it. (Playwright's own
-// ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.) `more`: flags of its own.
+// `authority`: a certificate (PEM) whose server is believed, as a person who installed it would have it; Firefox
+// believes any then. (Playwright's own ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.) `more`: flags of its own.
 // Firefox takes the colours of the desktop, and knows no phone: its pages are light, and narrow ones are not touched.
-export async function startBrowser({ authority, more = [], kind = "chromium" } = {}) {
+export async function startBrowser({ authority, more = [], kind = kindOf } = {}) {
 	const key = authority && new X509Certificate(authority).publicKey.export({ type: "spki", format: "der" });
 	const believed = key ? [`--ignore-certificate-errors-spki-list=${createHash("sha256").update(key).digest("base64")}`] : [];
 	const browser = kind === "firefox"
 		? await firefox.launch({ channel: "moz-firefox", executablePath: kinds.firefox.executable, timeout: 2 * patience })
 		: await chromium.launch({ executablePath: executable, args: [...flags, ...believed, ...more], timeout: 2 * patience });
 	const faults = [];
+	// For a picture Playwright puts a style into Firefox's page, which the policy refuses; Chromium watches the page's own.
+	const always = kind === "firefox" ? [/style-src-elem by inline|\(style-src-elem\)/] : [];
 	return {
 		browser,
 		faults,
 		// A page of its own context; `expected` are patterns of complaints that belong to what the test does.
 		async page({ expected = [], ...options } = {}) {
-			if (kind === "firefox") delete options.isMobile; // it refuses it
-			const context = await browser.newContext({ ...shapes["wide-light"], ...options });
+			const shape = { ...usual, ...options };
+			if (kind === "firefox") {
+				delete shape.isMobile; // it refuses it
+				shape.ignoreHTTPSErrors = Boolean(authority);
+			}
+			const context = await browser.newContext(shape);
 			await context.addInitScript(() =>
 				addEventListener("securitypolicyviolation", (event) =>
 					console.error(
@@ -83,7 +97,7 @@ export async function startBrowser({ authority, more = [], kind = "chromium" } =
 			context.setDefaultTimeout(patience);
 			const page = await context.newPage();
 			const complain = (text) =>
-				expected.some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
+				[...always, ...expected].some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
 			page.on("console", (message) => message.type() === "error" && complain(message.text()));
 			page.on("pageerror", (error) => complain(`thrown: ${error.stack ?? error}`));
 			return page;

@@ -26,8 +26,8 @@ suite("losing the other side", () => {
 		server = await startServer({ data, listen, localNode: true });
 		client = await Client.login(server);
 	};
-	// What Chromium itself says of connections that end: part of what is tested here.
-	const expected = [/WebSocket connection to .* failed/, /ERR_CONNECTION_(REFUSED|RESET)/];
+	// What browsers themselves say of connections that end: part of what is tested here.
+	const expected = [/WebSocket connection to .* failed/, /ERR_CONNECTION_(REFUSED|RESET)/, /can.t establish a connection|connection to ws:.* was interrupted/];
 	const live = (page) => page.getByRole("status", { name: "Connection: live" });
 	const stale = (page) => page.locator(".dev-panel .cell.stale").count();
 

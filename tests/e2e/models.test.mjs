@@ -109,6 +109,7 @@ suite("models", () => {
 		await devicesUp(admin);
 		folder = temporary();
 		writeFileSync(join(folder, "small.gguf"), modelFile({ megabytes: 0.8 }));
+		writeFileSync(join(folder, "other.gguf"), modelFile({ megabytes: 0.8 }));
 		writeFileSync(join(folder, "page.gguf"), "<html>".repeat(100));
 		browser = await startBrowser();
 	});
@@ -125,6 +126,31 @@ suite("models", () => {
 		await goTo(page, "#/playground");
 		await page.getByRole("heading", { name: "No model is loaded" }).waitFor();
 		await page.context().close();
+	});
+
+	test("/ filters the models in place, and Enter opens the only one that is left", async () => {
+		const page = await browser.page();
+		await admin.call("model.add", { source: join(folder, "other.gguf") });
+		await openDashboard(page, server, "#/models");
+		const models = page.getByRole("region", { name: "Models", exact: true }), field = page.locator("[data-filter]:visible");
+		await models.getByRole("link", { name: "other", exact: true }).waitFor();
+		const type = async (text) => {
+			await page.keyboard.press("/");
+			await eventually(() => field.evaluate((one) => one === document.activeElement), "the filter has the focus");
+			await page.keyboard.type(text);
+		};
+		await type("no such model");
+		await models.getByText("Nothing here fits the filter.").waitFor();
+		assert.equal(await page.evaluate(() => location.hash), "#/models");
+		await page.keyboard.press("Escape");
+		await models.getByRole("link", { name: "other", exact: true }).waitFor();
+		await type("other.gguf");
+		await models.getByRole("link", { name: "other", exact: true }).waitFor();
+		await page.keyboard.press("Enter");
+		await page.getByRole("heading", { level: 1, name: "other" }).waitFor();
+		await page.context().close();
+		const { models: [{ model_id }] } = await admin.call("model.list");
+		await admin.call("model.remove", { model_id });
 	});
 
 	test("a file is added by its path; one that is no model says why", async () => {
@@ -170,9 +196,13 @@ suite("models", () => {
 			await page.getByLabel(name).fill(value);
 			await page.getByLabel(name).press("Tab");
 		}
+		await page.getByLabel("Files to attach").setInputFiles({ name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("hi\n") });
+		await page.getByRole("button", { name: "Leave out a.txt" }).waitFor();
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
 		await page.getByText(/12 tokens/).waitFor();
+		await page.getByRole("article", { name: "You" }).getByText("a.txt:").waitFor(); // it went with the question, as text
+		await page.getByRole("article", { name: "You" }).getByText("hi", { exact: true }).waitFor();
 		await page.getByText(/first token after/).waitFor();
 		await see(page, "stopped at the token limit");
 		await picture(page, "playground");

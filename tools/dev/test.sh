@@ -56,6 +56,7 @@ cmd_test() {
 	need_packages up test "${stages[@]}"
 	# Half of the processor time of the desktop's Chromium (docs/notes/tests.md).
 	[ -n "$quick" ] || case " ${stages[*]} " in *" debug "* | *" asan "*) want_package chromium-headless-shell ;; esac
+	[ -n "$quick" ] || case " ${stages[*]} " in *" debug "*) want_package firefox-esr ;; esac
 	rm -rf "$results"
 	mkdir -p "$results"
 	install_node_modules tests

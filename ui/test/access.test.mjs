@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { tokenEnd, tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress, makerText } = await load("state/access.ts");
+const { tokenEnd, tokenState, sortedTokens, madeWith, certificateState, certificateWords, fingerprint, joinAddress, makerText, tokenWords } = await load("state/access.ts");
 const { confirmedText, matches, actorOf, csvLine, CSV_HEAD, detailOf, gapText, joinGaps, touchesAccess } = await load("state/audit.ts");
+const { fits } = await load("lib/fits.ts");
 const DAY = 24 * 3600 * 1000;
 const at = Date.parse("2026-11-21T12:00:00Z");
 const time = (days) => new Date(at + days * DAY).toISOString();
@@ -37,6 +38,16 @@ test("a certificate that was not renewed in time", () => {
   assert.equal(fingerprint("3f9c0b"), "3F:9C:0B");
 });
 
+test("a filter of tokens and certificates looks at what their rows show", () => {
+  const words = tokenWords(token("tok_1", { name: "laptop", expires_at: time(-1) }), at);
+  for (const one of ["laptop", "TOK_1 observe", "expired", ""]) assert.ok(fits(one, words), one);
+  assert.ok(!fits("laptop admin", words), "every word");
+  const one = { subject: "CN=workstation,O=exogpu", names: ["10.0.0.7"], sha256: "3f9c0b", not_after: time(30), renews_at: time(1), revoked_at: null };
+  for (const typed of ["workstation", "10.0.0.7", "3F:9c", "good"]) assert.ok(fits(typed, certificateWords(one, undefined, at)), typed);
+  assert.ok(fits("attic", certificateWords(one, "attic", at)), "by the machine's name");
+  assert.ok(!fits("exogpu", certificateWords(one, undefined, at)), "what is not shown is not looked at");
+});
+
 const entry = (more) => ({
   seq: 7, at: time(0), actor: "token:7Qm2xTzR0a", actor_name: "laptop", session_id: "ses_1", peer: "10.0.0.7", action: "memory.allocate",
   target: "alloc_9", node_id: "nod_1", device_id: "dev_1", outcome: "ok", count: 1, duration_ms: 0.4, detail: { bytes: 1024, label: null }, ...more,
@@ -53,7 +64,8 @@ test("entries that fit a filter", () => {
 });
 
 test("who it was, and what is told besides", () => {
-  assert.deepEqual(actorOf(entry()), { name: "laptop", id: "7Qm2xTzR0a" });
+  assert.deepEqual(actorOf(entry()), { name: "laptop", id: "7Qm2xTzR0a", copies: true });
+  assert.deepEqual(actorOf(entry({ actor: "node:nod_1", actor_name: "" })), { name: "", id: "nod_1", copies: true });
   assert.deepEqual(actorOf(entry({ actor: "owner:1000", actor_name: "" })), { name: "the machine's owner", id: "user 1000" });
   assert.deepEqual(actorOf(entry({ actor: "server", actor_name: "" })), { name: "the server", id: "" });
   assert.deepEqual(actorOf(entry({ actor: "nobody", actor_name: "" })), { name: "nobody", id: "not logged in" });

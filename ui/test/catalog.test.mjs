@@ -48,6 +48,7 @@ test("an entry goes with the model and the instance of its source", () => {
   const [one, other] = catalog.offers(state, [entry("a"), entry("b")]);
   assert.deepEqual([one.model.model_id, one.instance.instance_id], ["m1", "i2"]);
   assert.deepEqual([other.model, other.instance], [null, null]);
+  assert.ok(catalog.offerWords(one).includes("running") && catalog.offerWords(other).includes(entry("b").name), "what a filter looks at");
   const another = (own, described) => catalog.isAnother({ entry: entry("a", { sha256: described }), model: model("m1", { sha256: own }), instance: null });
   assert.deepEqual([another("a".repeat(64), "b".repeat(64)), another("a".repeat(64), "a".repeat(64)), another(null, "a".repeat(64)), another("a".repeat(64), null)],
     [true, false, false, false], "a file of another hash is told");

@@ -8,6 +8,7 @@ const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
 const models = await load("state/models.ts");
 const chat = await load("state/chat.ts", "state/conversation/storage.ts");
+const { fits } = await load("lib/fits.ts");
 const { EventReader } = await load("net/sse.ts");
 
 const event = (seq, data) => ({
@@ -25,6 +26,15 @@ test("models and instances come with the snapshot, change and go with events", (
   state = reduce(state, event(12, { removed_models: ["m2"], removed_instances: ["i1"] }));
   assert.deepEqual([Object.keys(state.models), Object.keys(state.instances)], [["m1"], []]);
   assert.equal(reduce(state, event(12, { removed_models: ["m1"] })), state, "what was applied is not applied again");
+});
+
+test("a filter of models looks at name, source, kind and state; of loaded ones also at their devices", () => {
+  const state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ models: [model("m1", { name: "small", state: "ready" })], instances: [instance("i1", { model_id: "m1" })] }) });
+  const words = models.modelWords(state.models.m1);
+  for (const typed of ["SMALL", state.models.m1.source, "llama small"]) assert.ok(fits(typed, words), typed);
+  assert.ok(!fits("small mistral", words));
+  const { device_id } = state.instances.i1.stages[0];
+  assert.ok(fits(device_id, models.instanceWords(state, state.instances.i1)), "where it runs");
 });
 
 test("sizes, sources and what is left", () => {

@@ -15,8 +15,8 @@ export function openRows(): void {
   });
 }
 
-/** Opens what the filter of devices has left, if that is one. */
+/** Opens what the filter of devices or models has left, if that is one. */
 export function openOnlyHit(): void {
-  const hits = document.querySelectorAll<HTMLElement>(".devices tbody th a[href], .sheet > a.cell");
+  const hits = document.querySelectorAll<HTMLElement>(".devices tbody th a[href], .sheet > a.cell, .models b > a[href]");
   if (hits.length === 1) hits[0]!.click();
 }

@@ -1,6 +1,7 @@
 /* Selectors for tokens and certificates: which are valid, which expire soon. Pure. */
 import type { Certificate, Heard, Token } from "../lib/api.gen";
 import { t } from "../text/text";
+import { word } from "../text/words";
 
 const DAY_MS = 24 * 3600 * 1000;
 /** A token that ends within this wants a look. */
@@ -49,6 +50,9 @@ export function madeWith(tokens: readonly Token[], id: string): Token[] {
   return found.filter((one) => !one.revoked_at);
 }
 
+/** What a filter looks at. */
+export const tokenWords = (token: Token, at: number): string[] => [token.name, token.token_id, ...token.scopes, word(tokenState(token, at))];
+
 export type CertificateState = "good" | "renewal is due" | "expired" | "revoked";
 
 export function certificateState(certificate: Certificate, at: number): CertificateState {
@@ -58,6 +62,14 @@ export function certificateState(certificate: Certificate, at: number): Certific
   const due = certificate.renews_at ? Date.parse(certificate.renews_at) + DAY_MS : Date.parse(certificate.not_after) - 14 * DAY_MS;
   return due <= at ? "renewal is due" : "good";
 }
+
+/** "CN=workstation,O=exogpu" is "workstation". */
+export const commonName = (subject: string): string => /(?:^|,)CN=([^,]+)/.exec(subject)?.[1] ?? subject;
+
+/** What a filter looks at. node: the name of the machine that it is of. */
+export const certificateWords = (one: Certificate, node: string | undefined, at: number): (string | undefined)[] => [
+  node ?? commonName(one.subject), ...one.names, fingerprint(one.sha256), word(certificateState(one, at)),
+];
 
 /** "3F:9C:0B …": as much of a fingerprint as a person compares. */
 export const fingerprint = (sha256: string): string => (sha256.match(/../g) ?? []).join(":").toUpperCase();

@@ -27,16 +27,15 @@ export function matches(entry: AuditEntry, filter: AuditFilter): boolean {
   return !(to && Date.parse(entry.at) >= Date.parse(to));
 }
 
-/** The actor: a name, and its kind. */
-export function actorOf(entry: AuditEntry): { name: string; id: string } {
+/** The actor: a name, which may be empty, and its id or its kind. copies: `id` is one that others know it by. */
+export function actorOf(entry: AuditEntry): { name: string; id: string; copies?: true } {
   const [kind = "", id = ""] = entry.actor.split(":");
   switch (kind) {
     case "token":
-      return { name: entry.actor_name || id, id };
+    case "node":
+      return { name: entry.actor_name, id, copies: true };
     case "owner":
       return { name: t`the machine's owner`, id: id ? t`user ${id}` : "" };
-    case "node":
-      return { name: entry.actor_name || id, id: entry.actor_name ? id : "" };
     case "server":
       return { name: t`the server`, id: "" };
     default:

@@ -3,6 +3,7 @@ import type { CatalogEntry, Instance, Model } from "../lib/api.gen";
 import { figure, memory } from "../lib/format";
 import { told } from "../text/said";
 import { t } from "../text/text";
+import { word } from "../text/words";
 import { parameters, readyInstances } from "./models";
 import type { State } from "./state";
 
@@ -39,6 +40,9 @@ export function entryFacts(entry: CatalogEntry): string {
     entry.languages === null ? t`languages unverified` : /^\d|^more/.test(entry.languages) && !/language/.test(entry.languages) ? t`${told(entry.languages)} languages` : told(entry.languages),
   ].join(" · ");
 }
+
+/** What a filter looks at. */
+export const offerWords = ({ entry, instance }: Offer): string[] => [entry.name, entry.source, entryFacts(entry), told(entry.good_at), word(instance?.state ?? "")];
 
 const speed = (perSecond: number): string => t`about ${figure(perSecond, perSecond < 10 ? 1 : 0)} tokens/s`;
 

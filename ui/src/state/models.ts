@@ -2,6 +2,7 @@
 import type { Instance, Model, ModelArchitecture, Placement, Stage } from "../lib/api.gen";
 import { figure, took } from "../lib/format";
 import { t } from "../text/text";
+import { word } from "../text/words";
 import { byName, deviceLabel } from "./select";
 import type { State } from "./state";
 
@@ -73,6 +74,15 @@ export const formatText = (of: ModelArchitecture): string =>
 /** "llama, 1.1 B parameters, Q4_0" */
 export const describeModel = (of: ModelArchitecture): string =>
   t`${of.family}, ${parameters(of.parameters)} parameters, ${formatText(of)}`;
+
+/** What a filter looks at. */
+export const modelWords = (one: Model): string[] => [one.name, one.source, one.architecture ? describeModel(one.architecture) : "", word(one.state)];
+
+/** What a filter looks at: also where it runs. */
+export function instanceWords(state: State, one: Instance): string[] {
+  const model = state.models[one.model_id];
+  return [one.model_name, word(one.state), ...(model ? modelWords(model) : []), ...one.stages.map(({ device_id }) => deviceLabel(state, device_id))];
+}
 
 /** The share that is done, 0 to 100; null while nothing is known. */
 export function shareDone(done: number, total: number | null): number | null {

@@ -2,6 +2,7 @@
  *
  * Times: `now` is the page's own clock, ms; what a record says is on the server's, serverTime() goes between. */
 import type { Backend, Device, NodeTelemetry } from "../lib/api.gen";
+import { fits } from "../lib/fits";
 import { count } from "../lib/format";
 import { remember } from "../lib/remember";
 import { plural, t } from "../text/text";
@@ -295,7 +296,7 @@ export const sortedDevices = remember((state: State): readonly DeviceEntry[] => 
 /** Does every word of the filter occur somewhere in what is said about the device? */
 export function matches(entry: DeviceEntry, node: NodeEntry | undefined, filter: string): boolean {
   const { record } = entry;
-  const text = [
+  return fits(filter, [
     record.name,
     record.vendor,
     record.model,
@@ -309,13 +310,7 @@ export function matches(entry: DeviceEntry, node: NodeEntry | undefined, filter:
     record.pci_address,
     node?.record.name,
     node?.record.host_name,
-  ]
-    .join(" ")
-    .toLowerCase();
-  return filter
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => text.includes(word));
+  ]);
 }
 
 export type NodeMemory = { used: number; total: number } | null;

@@ -1,4 +1,4 @@
-/* The context of every view: the state to draw, the server to call, the filter that pages share. */
+/* The context of every view: the state to draw, the server to call, the filter of devices. */
 import { type ReadonlySignal, type Signal, signal, useComputed } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
@@ -13,6 +13,7 @@ export interface App {
   server: Server;
   /** The newest state, ahead of `state` by up to a frame, and also while the tab is hidden. */
   current: () => State;
+  /** What narrows the devices of two pages. */
   filter: Signal<string>;
   help: Signal<boolean>;
   /** Is the search of the whole page open? */

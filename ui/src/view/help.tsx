@@ -9,7 +9,7 @@ const keys: [string[], string][] = [
   [["Ctrl", "K"], t`find a machine, device, model, page or action`],
   ...pages.map(({ page, name, key }): [string[], string] => [["g", key], t`go to ${name}${mnemonic[page] ?? ""}`]),
   [["Ctrl", "Z"], t`undo what was just asked for, while the corner of the page offers it`],
-  [["/"], t`filter devices, or the audit log or the server's log on its page`],
+  [["/"], t`filter what the page lists; elsewhere, devices`],
   [["?"], t`this list`],
   [["Esc"], t`close, or clear the filter`],
 ];

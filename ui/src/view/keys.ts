@@ -30,7 +30,13 @@ function show(shown: Signal<boolean>, dialog: string): void {
   else shown.value = true;
 }
 
-export function startKeys({ filter, finding, help, current }: App): void {
+function clearFilter(field: HTMLInputElement | undefined): void {
+  if (!field || field.value === "") return;
+  field.value = "";
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+export function startKeys({ finding, help, current }: App): void {
   let pressedG = -Infinity; // by the time of the event: a page that is slow to handle both keys counts no less
   addEventListener("keydown", (event) => {
     if (current().chat) return; // there is nowhere to go
@@ -49,7 +55,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
     if (target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement) return;
     if (target instanceof HTMLInputElement && target.type !== "checkbox") {
       if (event.key === "Escape" && "filter" in target.dataset) {
-        filter.value = "";
+        clearFilter(target);
         focusPage();
       } else if (event.key === "Enter" && "filter" in target.dataset) openOnlyHit();
       return;
@@ -60,7 +66,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
     if (afterG && goal) location.hash = goal;
     else if (event.key === "g") pressedG = event.timeStamp;
     else if (event.key === "?") show(help, ".help");
-    else if (event.key === "Escape") filter.value = "";
+    else if (event.key === "Escape") clearFilter(filterField());
     else if (event.key === "/") {
       const field = filterField();
       if (field) field.focus();

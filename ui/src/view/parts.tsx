@@ -56,6 +56,9 @@ export function Named({ text }: { text: string }) {
 
 export const NotReported = () => <span class="not-reported">{t`not reported`}</span>;
 
+/** In place of rows that a filter has taken away. */
+export const NothingFits = () => <p class="panel-body small quiet">{t`Nothing here fits the filter.`}</p>;
+
 /** A figure with its unit, smaller and fainter. */
 export const Figure = ({ value, unit }: { value: string; unit: string }) => (
   <>

@@ -1,4 +1,5 @@
 /* The frame around every page: rail, header, bottom bar. Entries appear if the token may use them. */
+import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { now } from "../lib/clock";
@@ -122,16 +123,21 @@ export function Live() {
   );
 }
 
-/** The field that narrows the devices shown; `/` goes to it. */
-export function FilterField() {
-  const { filter } = useApp();
+/** What narrows what a page lists: its text, and what the field is called. */
+export interface Filter {
+  readonly text: Signal<string>;
+  readonly label: string;
+}
+
+/** `/` goes to it. */
+export function FilterField({ text: filter, label }: Filter) {
   return (
     <div class="search" role="search">
       <input
         type="search"
         data-filter
         placeholder={t`Filter`}
-        aria-label={t`Filter devices`}
+        aria-label={label}
         value={filter.value}
         aria-keyshortcuts="/"
         onInput={(event) => (filter.value = event.currentTarget.value)}
@@ -153,12 +159,12 @@ export function FilterField() {
 export function Page({
   title,
   parent,
-  filterable,
+  filter,
   children,
 }: {
   title: string;
   parent?: { name: string; href: string };
-  filterable?: boolean;
+  filter?: Filter | undefined;
   children: ComponentChildren;
 }) {
   const { state } = useApp();
@@ -178,7 +184,7 @@ export function Page({
         )}
         <span class="spacer" />
         <Live />
-        {filterable && <FilterField />}
+        {filter && <FilterField {...filter} />}
         <button
           class="btn icon-only"
           type="button"

@@ -2,15 +2,16 @@
 import { useState } from "preact/hooks";
 import type { Certificate } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
+import { fits } from "../../lib/fits";
 import { day, fullTime } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
-import { type CertificateState, certificateState, fingerprint } from "../../state/access";
+import { type CertificateState, certificateState, certificateWords, commonName, fingerprint } from "../../state/access";
 import { serverTime } from "../../state/select";
 import { t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { CopyId } from "../command-line";
-import { type Mark, MarkIcon, Panel } from "../parts";
+import { type Mark, MarkIcon, NothingFits, Panel } from "../parts";
 
 const kinds: Record<Certificate["kind"], string> = {
   authority: t`the cluster's authority`,
@@ -25,11 +26,13 @@ const marks: Record<CertificateState, { mark: Mark; tone: string }> = {
   revoked: { mark: "offline", tone: "" },
 };
 
-export function CertificatePanel({ certificates }: { certificates: readonly Certificate[] }) {
+export function CertificatePanel({ certificates, filter }: { certificates: readonly Certificate[]; filter: string }) {
   const { state } = useApp();
   const [all, setAll] = useState(false);
   const at = serverTime(state.value, now.value);
-  const shown = certificates.filter((one) => all || certificateState(one, at) !== "revoked");
+  const nodeOf = ({ node_id }: Certificate): string | undefined => (node_id ? state.value.nodes[node_id]?.record.name : undefined);
+  const fitting = certificates.filter((one) => fits(filter, certificateWords(one, nodeOf(one), at)));
+  const shown = fitting.filter((one) => all || certificateState(one, at) !== "revoked");
   const authority = certificates.find((one) => one.kind === "authority");
   return (
     <Panel
@@ -67,7 +70,8 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
           </tbody>
         </table>
       </div>
-      {shown.length < certificates.length && (
+      {fitting.length === 0 && filter !== "" && <NothingFits />}
+      {shown.length < fitting.length && (
         <p class="more">
           <button class="text-btn" type="button" onClick={() => setAll(true)}>
             {t`Show those that were revoked`}
@@ -77,9 +81,6 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
     </Panel>
   );
 }
-
-/** "CN=workstation,O=exogpu" is "workstation". */
-const commonName = (subject: string): string => /(?:^|,)CN=([^,]+)/.exec(subject)?.[1] ?? subject;
 
 function CertificateRow({ certificate, at }: { certificate: Certificate; at: number }) {
   const { state } = useApp();

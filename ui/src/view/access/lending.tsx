@@ -5,6 +5,7 @@ import { type MadeLend, isRefusal, makeLend, revokeLend } from "../../command/ac
 import type { Refusal } from "../../command/tried";
 import type { Lend, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
+import { fits } from "../../lib/fits";
 import { count, fullTime, shortTime } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
 import { isLoopback, makerText } from "../../state/access";
@@ -14,7 +15,7 @@ import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command, Copied } from "../command-line";
-import { MarkIcon, Panel, RefusalNote } from "../parts";
+import { MarkIcon, NothingFits, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 import { Code } from "./made";
 import { CheckShare } from "./share";
@@ -66,15 +67,16 @@ export function LendDevice({ lends, changed, close, children }: Known & { close:
   );
 }
 
-export function LendPanel({ lends, tokens, changed }: Known & { tokens: readonly Token[] }) {
+export function LendPanel({ lends, tokens, changed, filter }: Known & { tokens: readonly Token[]; filter: string }) {
   const { state } = useApp();
   const at = serverTime(state.value, now.value);
-  const shown = shownLends(lends, at);
+  const all = shownLends(lends, at);
+  const shown = all.filter((one) => fits(filter, [one.name, makerText(tokens, one.made_by), ...tabNames(state.value, one)]));
   return (
     <Panel title={t`Phones and browsers`}>
       <div class="panel-body join">
         <LendForm lends={lends} changed={changed} />
-        {shown.length === 0 && <p class="small quiet">{t`No link is out, and no browser has joined.`}</p>}
+        {all.length === 0 && <p class="small quiet">{t`No link is out, and no browser has joined.`}</p>}
         <CheckShare />
       </div>
       {shown.length > 0 && (
@@ -84,6 +86,7 @@ export function LendPanel({ lends, tokens, changed }: Known & { tokens: readonly
           ))}
         </ul>
       )}
+      {all.length > 0 && shown.length === 0 && <NothingFits />}
     </Panel>
   );
 }

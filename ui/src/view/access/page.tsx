@@ -1,4 +1,5 @@
 /* Access: nodes that wait, tokens, tickets, addresses for browsers, certificates. For admins. */
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Access, isRefusal, readAccess } from "../../command/access";
 import type { Refusal } from "../../command/tried";
@@ -8,7 +9,7 @@ import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { RefusalNote } from "../parts";
-import { Page } from "../shell";
+import { FilterField, Page } from "../shell";
 import { CertificatePanel } from "./certificates";
 import { LendPanel } from "./lending";
 import { TicketPanel } from "./tickets";
@@ -16,6 +17,9 @@ import { TokenPanel } from "./tokens";
 import { WaitingPanel } from "./waiting";
 
 const SETTLE_MS = 400;
+
+/** Kept while the page is away. */
+const filter = signal("");
 
 /** Everything that this page shows: read when it opens, on every reconnect, and after whatever changes it. */
 function useAccess(): { access: Access | null; refusal: Refusal | null; read: () => void } {
@@ -59,17 +63,21 @@ export function AccessPage() {
 
 function Everything() {
   const { access, refusal, read } = useAccess();
+  const field = { text: filter, label: t`Filter access` };
   return (
-    <Page title={t`Access`}>
+    <Page title={t`Access`} filter={field}>
       <div class="stack">
+        <div class="filter-row">
+          <FilterField {...field} />
+        </div>
         <RefusalNote refusal={refusal} />
         {access ? (
           <>
             <WaitingPanel waiting={access.waiting} changed={read} />
-            <TokenPanel tokens={access.tokens} lends={access.lends} changed={read} />
-            <TicketPanel tickets={access.tickets} tokens={access.tokens} changed={read} />
-            <LendPanel lends={access.lends} tokens={access.tokens} changed={read} />
-            <CertificatePanel certificates={access.certificates} />
+            <TokenPanel filter={filter.value} tokens={access.tokens} lends={access.lends} changed={read} />
+            <TicketPanel filter={filter.value} tickets={access.tickets} tokens={access.tokens} changed={read} />
+            <LendPanel filter={filter.value} lends={access.lends} tokens={access.tokens} changed={read} />
+            <CertificatePanel filter={filter.value} certificates={access.certificates} />
           </>
         ) : (
           !refusal && (

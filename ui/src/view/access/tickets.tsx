@@ -4,6 +4,7 @@ import { type MadeTicket, isRefusal, makeTicket, revokeTicket } from "../../comm
 import type { Refusal } from "../../command/tried";
 import type { Ticket, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
+import { fits } from "../../lib/fits";
 import { count, fullTime, shortTime } from "../../lib/format";
 import { makerText } from "../../state/access";
 import { joinedSince, joiningText, memberIds } from "../../state/joining";
@@ -12,7 +13,7 @@ import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command, Copied, CopyId } from "../command-line";
-import { MarkIcon, Panel, RefusalNote } from "../parts";
+import { MarkIcon, NothingFits, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 
 const HOUR_S = 3600;
@@ -23,22 +24,24 @@ interface Known {
   readonly changed: () => void;
 }
 
-export function TicketPanel({ tickets, tokens, changed }: Known) {
+export function TicketPanel({ tickets, tokens, changed, filter }: Known & { filter: string }) {
   const { state } = useApp();
   const at = serverTime(state.value, now.value);
   const good = tickets.filter((one) => !one.revoked_at && one.used < one.uses && Date.parse(one.expires_at) > at);
+  const shown = good.filter((one) => fits(filter, [one.ticket_id, makerText(tokens, one.made_by)]));
   return (
     <Panel title={t`Join another machine`}>
       <div class="panel-body join">
         <JoinLine changed={changed} />
       </div>
-      {good.length > 0 && (
+      {shown.length > 0 && (
         <ul class="rows tickets">
-          {good.map((one) => (
+          {shown.map((one) => (
             <TicketRow key={one.ticket_id} ticket={one} tokens={tokens} changed={changed} />
           ))}
         </ul>
       )}
+      {good.length > 0 && shown.length === 0 && <NothingFits />}
     </Panel>
   );
 }

@@ -3,15 +3,16 @@ import { useState } from "preact/hooks";
 import { revokeToken } from "../../command/access";
 import type { Lend, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
+import { fits } from "../../lib/fits";
 import { count, day, figure, fullTime, memory } from "../../lib/format";
-import { type TokenState, madeWith, sortedTokens, tokenState } from "../../state/access";
+import { type TokenState, madeWith, sortedTokens, tokenState, tokenWords } from "../../state/access";
 import { obstacle, serverTime } from "../../state/select";
 import { plural, t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { CopyId } from "../command-line";
-import { Age, Chips, type Mark, MarkIcon, Panel } from "../parts";
+import { Age, Chips, type Mark, MarkIcon, NothingFits, Panel } from "../parts";
 import { CreateToken } from "./create";
 
 const marks: Record<TokenState, { mark: Mark; tone: string }> = {
@@ -26,13 +27,14 @@ interface Shown {
   readonly tokens: readonly Token[];
   readonly lends: readonly Lend[];
   readonly changed: () => void;
+  readonly filter: string;
 }
 
-export function TokenPanel({ tokens, lends, changed }: Shown) {
+export function TokenPanel({ tokens, lends, changed, filter }: Shown) {
   const { state } = useApp();
   const [ended, setEnded] = useState(false);
   const at = serverTime(state.value, now.value);
-  const sorted = sortedTokens(tokens, at);
+  const sorted = sortedTokens(tokens, at).filter((one) => fits(filter, tokenWords(one, at)));
   const over = sorted.filter((one) => isOver(tokenState(one, at))).length;
   const shown = ended ? sorted : sorted.filter((one) => !isOver(tokenState(one, at)));
   return (
@@ -67,6 +69,7 @@ export function TokenPanel({ tokens, lends, changed }: Shown) {
           </tbody>
         </table>
       </div>
+      {sorted.length === 0 && filter !== "" && <NothingFits />}
       {over > 0 && (
         <p class="more">
           <button class="text-btn" type="button" onClick={() => setEnded(!ended)}>

@@ -60,8 +60,9 @@ const Entry = memo(({ entry, time }: { entry: AuditEntry; time: string }) => {
         </time>
       </td>
       <td class="who-cell">
-        <b title={entry.actor} translate={false}>{who.name}</b> <span class="small faint code">{who.id}</span>
-        {entry.peer && <span class="small faint peer">{entry.peer === "unix" ? t`on this machine` : entry.peer}</span>}
+        {who.name && <b title={entry.actor} translate={false}>{who.name}</b>}{" "}
+        <span class="small faint">{who.copies ? <CopyId text={who.id} /> : who.id}</span>
+        {entry.peer && <span class="small faint peer">{entry.peer === "unix" ? t`on this machine` : <CopyId text={entry.peer} />}</span>}
       </td>
       <td class="what">
         <span class="code">{entry.action}</span>

@@ -53,7 +53,7 @@ export function DevicesPage() {
   ];
   const axis = memoryAxis(devices);
   return (
-    <Page title={t`Devices`} filterable={devices.length > 0}>
+    <Page title={t`Devices`} filter={devices.length > 0 ? { text: filter, label: t`Filter devices` } : undefined}>
       {devices.length === 0 && Object.keys(all.nodes).length === 0 && <NoNode />}
       {devices.length === 0 && Object.keys(all.nodes).length > 0 && (
         <section class="panel empty">
@@ -64,7 +64,7 @@ export function DevicesPage() {
       {devices.length > 0 && (
         <div class="stack">
           <div class="filter-row">
-            <FilterField />
+            <FilterField text={filter} label={t`Filter devices`} />
           </div>
           <section class="panel" aria-label={t`Devices`}>
             <div class="panel-head">

@@ -5,9 +5,10 @@ import { isRefused } from "../../command/models";
 import { askCatalog, askReach, begun, goOn, isBegun, start } from "../../command/start";
 import type { Refusal } from "../../command/tried";
 import type { CatalogEntry } from "../../lib/api.gen";
+import { fits } from "../../lib/fits";
 import { figure, sentence } from "../../lib/format";
 import { playgroundHref } from "../../lib/route";
-import { type Offer, entryFacts, firstFew, fitText, isAnother, offers, recommended } from "../../state/catalog";
+import { type Offer, entryFacts, firstFew, fitText, isAnother, offerWords, offers, recommended } from "../../state/catalog";
 import { mayAsk, mayManage, talks } from "../../state/models";
 import { isLive, obstacle } from "../../state/select";
 import { told } from "../../text/said";
@@ -15,7 +16,7 @@ import { t, tx } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Command, Copied } from "../command-line";
-import { MarkIcon, Panel, RefusalNote } from "../parts";
+import { MarkIcon, NothingFits, Panel, RefusalNote } from "../parts";
 import { Loading } from "./instance";
 import { Progress, RemoveModel } from "./row";
 import { ChooseFiles } from "./upload";
@@ -80,15 +81,15 @@ function NoHub() {
   );
 }
 
-/** most: only so many of them, and a link to all. */
-export function CatalogPanel({ most }: { most?: number }) {
+/** most: only so many of them, and a link to all. filter: only those that fit it. */
+export function CatalogPanel({ most, filter = "" }: { most?: number; filter?: string }) {
   const app = useApp();
   const { state } = app;
   const { entries, refusal } = useCatalog();
   useEffect(() => goOn(app), []);
   if (entries?.length === 0) return null;
   const best = entries && recommended(entries);
-  const shown = entries && offers(state.value, most ? firstFew(entries, most) : entries);
+  const shown = entries && offers(state.value, most ? firstFew(entries, most) : entries).filter((one) => fits(filter, offerWords(one)));
   return (
     <Panel
       title={most ? t`Start with a model` : t`Catalogue`}
@@ -98,6 +99,7 @@ export function CatalogPanel({ most }: { most?: number }) {
     >
       <RefusalNote refusal={refusal} />
       {mayManage(state.value.login) && <NoHub />}
+      {shown?.length === 0 && <NothingFits />}
       {shown ? (
         <ul class="rows">
           {shown.map((one) => (

@@ -28,7 +28,7 @@ export function Overview() {
   const many = nodes > 0 && devices.length > MANY;
   const sheet = <DeviceSheet shown={shown} stale={stale} all={devices.length} />;
   return (
-    <Page title={t`Overview`} filterable={devices.length > 0}>
+    <Page title={t`Overview`} filter={devices.length > 0 ? { text: filter, label: t`Filter devices` } : undefined}>
       <div class="overview">
         <Vitals />
         {nodes === 0 ? (
@@ -42,7 +42,7 @@ export function Overview() {
               <RunningModels />
               {devices.length > 6 && (
                 <div class="filter-row">
-                  <FilterField />
+                  <FilterField text={filter} label={t`Filter devices`} />
                 </div>
               )}
               {!many && sheet}
