@@ -1,7 +1,10 @@
 # What Java calls libexogpu by (bindings/java), where there is a JDK: that of JAVA_HOME, else that of javac. CMake's own
 # FindJNI wants libraries too, which nothing here is linked with, and which a JDK without a display lacks.
 option(EXOGPU_JAVA "build what Java calls libexogpu by, where there is a JDK" ON)
-if(EXOGPU_JAVA AND NOT EXOGPU_SANITIZE)
+if(ANDROID) # its kit has both headers where the compiler looks
+	set(JNI_INCLUDE ${CMAKE_SOURCE_DIR}/bindings/java/jni)
+	set(JNI_SYSTEM_INCLUDE ${JNI_INCLUDE})
+elseif(EXOGPU_JAVA AND NOT EXOGPU_SANITIZE)
 	find_program(JAVAC javac HINTS ENV JAVA_HOME PATH_SUFFIXES bin)
 	if(JAVAC)
 		file(REAL_PATH ${JAVAC} javac_file)

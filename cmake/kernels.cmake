@@ -7,7 +7,8 @@ set(once sh ${CMAKE_SOURCE_DIR}/cmake/once.sh) # OUTPUT FILE... -- COMMAND...
 set(kernel_dir ${CMAKE_BINARY_DIR}/kernels)
 set(kernel_outputs "")
 
-find_program(GLSLC glslc)
+file(GLOB ndk_tools ${CMAKE_ANDROID_NDK}/shader-tools/* ${ANDROID_NDK}/shader-tools/*) # Android's kit brings its own
+find_program(GLSLC glslc HINTS ${ndk_tools})
 find_program(GLSLANG glslangValidator)
 file(GLOB shader_sources CONFIGURE_DEPENDS engine/vulkan/shaders/*.comp)
 if(GLSLC)
@@ -53,4 +54,6 @@ if(EXOGPU_TESTS AND glsl_command)
 endif()
 add_custom_target(test-kernels DEPENDS ${test_kernels})
 
-include(cuda)
+if(EXOGPU_SERVER)
+	include(cuda)
+endif()

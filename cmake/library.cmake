@@ -18,13 +18,15 @@ if(NOT EXOGPU_SANITIZE)
 	target_link_options(libexogpu PRIVATE -Wl,-z,defs) # nothing that only a program brings along
 endif()
 
-file(GLOB client_sources CONFIGURE_DEPENDS bindings/c/*.c)
-add_library(libexogpu_client SHARED ${client_sources})
-set_target_properties(libexogpu_client PROPERTIES OUTPUT_NAME exogpu_client VERSION ${PROJECT_VERSION}
-	SOVERSION ${EXOGPU_SOVERSION} LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
-target_link_libraries(libexogpu_client PRIVATE server)
-get_target_property(library_options libexogpu LINK_OPTIONS)
-target_link_options(libexogpu_client PRIVATE ${library_options})
+if(EXOGPU_SERVER)
+	file(GLOB client_sources CONFIGURE_DEPENDS bindings/c/*.c)
+	add_library(libexogpu_client SHARED ${client_sources})
+	set_target_properties(libexogpu_client PROPERTIES OUTPUT_NAME exogpu_client VERSION ${PROJECT_VERSION}
+		SOVERSION ${EXOGPU_SOVERSION} LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
+	target_link_libraries(libexogpu_client PRIVATE server)
+	get_target_property(library_options libexogpu LINK_OPTIONS)
+	target_link_options(libexogpu_client PRIVATE ${library_options})
+endif()
 
 file(RELATIVE_PATH EXOGPU_PC_UP ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 set(pc_of_exogpu "memory and compute of a device, the same for a CPU, a Vulkan GPU and an NVIDIA GPU")
@@ -34,6 +36,9 @@ foreach(name exogpu exogpu_client)
 	set(EXOGPU_PC_WORDS ${pc_of_${name}})
 	configure_file(${CMAKE_CURRENT_LIST_DIR}/exogpu.pc.in ${name}.pc @ONLY)
 endforeach()
+if(NOT EXOGPU_SERVER) # what is installed is the program's and libexogpu_client's, too
+	return()
+endif()
 set(library_headers ${CMAKE_INSTALL_INCLUDEDIR}/exogpu-0)
 install(TARGETS libexogpu libexogpu_client LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(DIRECTORY engine/include/exogpu DESTINATION ${library_headers} COMPONENT library)

@@ -3,7 +3,9 @@
 #include "engine/backend.h"
 
 static const struct backend *const backends[] = {
+#ifndef EXOGPU_ALONE
 	&backend_cuda,
+#endif
 	&backend_vulkan,
 	&backend_cpu,
 };

@@ -254,6 +254,7 @@ enum status app_create_cluster(struct app *app, struct error *error)
 						  .give_way_ms = (int64_t)(app->options.give_way_s * 1000),
 						  .pause_ms = app->options.limits.values[LIMIT_PAUSE_MS_ID],
 						  .line_tokens = app->options.limits.values[LIMIT_LINE_TOKENS_ID],
+						  .tokens_per_minute = app->options.tokens_per_minute,
 						  .take_better = app->options.take_better,
 						  .speculate = app->options.speculate};
 		status = instances_create(&app->instances, &params, error);

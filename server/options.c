@@ -19,7 +19,7 @@ struct words {
 	const char *listen, *data, *store, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url,
 		*ollama_url, *catalog;
 	const char *ollama, *ollama_listen, *otlp, *cluster_key;
-	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
+	const char *tokens_per_minute, *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
 	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
@@ -110,6 +110,10 @@ static const struct flag flags[] = {
 	 "let any token of the scope infer load a model by asking it at /v1 "
 	 "(without this option: only tokens of the scope admin)",
 	 offsetof(struct words, load_on_demand)},
+	{"tokens-per-minute", "N",
+	 "how many tokens of models each token of the scope infer may have computed in a minute, 1 to 1000000000\n"
+	 "(default: no limit; none for tokens of the scope admin)",
+	 offsetof(struct words, tokens_per_minute)},
 	{"limit", "NAME=N,...", "change limits, which are listed below", offsetof(struct words, limits)},
 	{"accept-unsigned", "FIRST-LAST",
 	 "sign these entries of the audit log, which a start has refused because no signed head covers them; "
@@ -332,6 +336,12 @@ static enum status take(struct options *options, const struct words *words, stru
 		options->give_way_s = strtod(words->give_way_after, &end);
 		if (end == words->give_way_after || *end || !(options->give_way_s >= 0 && options->give_way_s <= 86400))
 			return usage(error, "--give-way-after takes 0 to 86400 seconds, or never");
+	}
+	if (words->tokens_per_minute) {
+		char *end;
+		options->tokens_per_minute = strtoll(words->tokens_per_minute, &end, 10);
+		if (*end || options->tokens_per_minute < 1 || options->tokens_per_minute > 1000000000)
+			return usage(error, "--tokens-per-minute takes 1 to 1000000000");
 	}
 	options->name = words->name;
 	options->store = words->store;

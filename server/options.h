@@ -27,8 +27,9 @@ struct options {
 	double headroom;   // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
 	double give_way_s; // that an instance is idle before it may be evicted for another; < 0: none may
 	bool take_better;
-	bool speculate;      // on processors, where a request does not say
-	bool load_on_demand; // for any token that may ask
+	bool speculate;            // on processors, where a request does not say
+	bool load_on_demand;       // for any token that may ask
+	int64_t tokens_per_minute; // of models, that each token may have computed; 0: no limit
 	struct limit_values limits;
 	const char *accept_unsigned;              // entries of the audit log, "FIRST-LAST"; NULL: none
 	const char *limit_settings;               // as they were given; NULL: none

@@ -3,11 +3,11 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/sha256.h"
 #include "common/files/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +15,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAGIC_BYTES = 8, LENGTH_BYTES = 8, SUM_BYTES = 32, HEAD_BYTES = MAGIC_BYTES + LENGTH_BYTES + SUM_BYTES };
+enum { MAGIC_BYTES = 8, LENGTH_BYTES = 8, HEAD_BYTES = MAGIC_BYTES + LENGTH_BYTES + SHA256_BYTES };
 static const char magic[] = "exogpu 1";
 
-static bool head_fill(const struct cache_file *file, uint8_t head[HEAD_BYTES], const uint8_t *bytes, size_t length)
+static void head_fill(const struct cache_file *file, uint8_t head[HEAD_BYTES], const uint8_t *bytes, size_t length)
 {
 	uint8_t *number = head + MAGIC_BYTES;
 	memcpy(head, magic, MAGIC_BYTES);
 	for (int i = 0; i < LENGTH_BYTES; i++)
 		number[i] = (uint8_t)((uint64_t)length >> (8 * i));
-	EVP_MD_CTX *context = EVP_MD_CTX_new();
-	bool done = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1 &&
-		    EVP_DigestUpdate(context, file->head, strlen(file->head) + 1) == 1 &&
-		    EVP_DigestUpdate(context, file->source, file->source_bytes) == 1 &&
-		    EVP_DigestUpdate(context, number, LENGTH_BYTES) == 1 &&
-		    EVP_DigestUpdate(context, bytes, length) == 1 &&
-		    EVP_DigestFinal_ex(context, number + LENGTH_BYTES, NULL) == 1;
-	EVP_MD_CTX_free(context);
-	return done;
+	struct sha256 sha;
+	sha256_begin(&sha);
+	sha256_add(&sha, file->head, strlen(file->head) + 1);
+	sha256_add(&sha, file->source, file->source_bytes);
+	sha256_add(&sha, number, LENGTH_BYTES);
+	sha256_add(&sha, bytes, length);
+	sha256_end(&sha, number + LENGTH_BYTES);
 }
 
 static bool read_all(int file, uint8_t *to, size_t length)
@@ -78,11 +76,13 @@ size_t cache_read(const struct cache_file *file, uint8_t **bytes)
 		length = (size_t)info.st_size - HEAD_BYTES;
 	if (length)
 		*bytes = malloc(length);
-	bool good = *bytes && read_all(descriptor, there, HEAD_BYTES) && read_all(descriptor, *bytes, length) &&
-		    head_fill(file, fit, *bytes, length) && !memcmp(there, fit, HEAD_BYTES);
+	bool whole = *bytes && read_all(descriptor, there, HEAD_BYTES) && read_all(descriptor, *bytes, length);
 	close(descriptor);
-	if (good)
-		return length;
+	if (whole) {
+		head_fill(file, fit, *bytes, length);
+		if (!memcmp(there, fit, HEAD_BYTES))
+			return length;
+	}
 	free(*bytes);
 	*bytes = NULL;
 	return 0;
@@ -93,9 +93,10 @@ bool cache_write(const struct cache_file *file, const uint8_t *bytes, size_t len
 	char path[4096], temporary[sizeof(path) + 32];
 	uint64_t mark = 0;
 	uint8_t head[HEAD_BYTES];
-	if (!length || length > LIMIT_CACHE_FILE_BYTES - HEAD_BYTES || !head_fill(file, head, bytes, length) ||
+	if (!length || length > LIMIT_CACHE_FILE_BYTES - HEAD_BYTES ||
 	    paths_join(file->directory, file->name, path, sizeof(path), NULL))
 		return false;
+	head_fill(file, head, bytes, length);
 	// Each worker may be process 1 of a namespace: its number is no mark.
 	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark))
 		return false;

@@ -1,7 +1,8 @@
 /* See identity.h. */
 #include "engine/device/identity.h"
 
-#include <openssl/evp.h>
+#include "common/base/sha256.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -49,10 +50,12 @@ void identity_cpu(char key[INFO_KEY_BYTES])
 void identity_device_id(char id[IDENTITY_ID_BYTES], const char *node_id, const char *hardware_key)
 {
 	char text[INFO_KEY_BYTES + 80];
-	uint8_t digest[EVP_MAX_MD_SIZE] = {0};
+	uint8_t digest[SHA256_BYTES];
+	struct sha256 sha;
 	int length = snprintf(text, sizeof(text), "%s/%s", node_id, hardware_key);
-	EVP_Digest(text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1, digest, NULL, EVP_sha256(),
-		   NULL);
+	sha256_begin(&sha);
+	sha256_add(&sha, text, (size_t)length < sizeof(text) ? (size_t)length : sizeof(text) - 1);
+	sha256_end(&sha, digest);
 	text_copy(id, IDENTITY_ID_BYTES, "dev_");
 	hex(id + 4, digest, 8);
 }

@@ -353,7 +353,9 @@ enum status vulkan_enumerate(struct found *found, struct error *error)
 		driver_name_of(vulkan, devices[i], driver, sizeof(driver));
 		add_driver(found, info, driver);
 	}
+#ifndef EXOGPU_ALONE // whose drivers the system chooses, as on Android; a manifest is JSON
 	manifest_report(found);
+#endif
 	vulkan_destroy(&vulkan);
 	return status;
 }

@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __ANDROID__
+static const char library_file[] = "libvulkan.so";
+#else
 static const char library_file[] = "libvulkan.so.1";
+#endif
 
 void (*vulkan_instance_loaded)(struct vulkan *vulkan);
 void (*vulkan_device_loaded)(struct vulkan_device_functions *functions);

@@ -611,3 +611,8 @@ int64_t instances_line_tokens(const struct instances *instances)
 {
 	return instances->params.line_tokens;
 }
+
+int64_t instances_wait_s(const struct instances *instances, const struct token *token)
+{
+	return token ? token_wait_s(token, instances->params.tokens_per_minute, instances_now(instances)) : 0;
+}

@@ -34,6 +34,7 @@ struct instances_params {
 	int64_t pause_ms;           // that requests wait for an instance that has no place
 	int64_t give_way_ms;        // that an instance is idle before it may be evicted for another; < 0: none may
 	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
+	int64_t tokens_per_minute;  // that each token may have computed; 0: no limit
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
 	bool speculate;             // steps on processors may have rows for tokens that a request's text foresees
 	int64_t (*now_ms)(void *now_context); // the clock, in milliseconds; NULL: clock_steady_ms. A test has its own
@@ -121,6 +122,8 @@ const char *instance_state(const struct instance *instance);
 bool instances_compute_on(const struct instances *instances, const struct cluster_device *device); // for requests, now
 bool instances_work_on(const struct instances *instances, const struct cluster_device *device);
 int64_t instances_line_tokens(const struct instances *instances); // as configured
+// Seconds until this token (NULL: the machine's owner) has won back some of its tokens a minute; 0: it may ask now.
+int64_t instances_wait_s(const struct instances *instances, const struct token *token);
 // How many more tokens a running model would make if it were placed anew, while one of its parts slows the others down
 // (the bottleneck of InstanceTiming), by the last search for such a place; for alerts. The texts are valid during the
 // call.

@@ -101,6 +101,11 @@ const char *const *infer_origins(const struct infer *infer)
 	return infer->params.cors_origins;
 }
 
+int64_t infer_wait_s(const struct infer *infer, const struct token *token)
+{
+	return instances_wait_s(infer->params.instances, token);
+}
+
 static void add_headers(struct infer *infer, struct net_response *response, const char *origin,
 			const struct wording *wording, const char *id)
 {

@@ -57,6 +57,7 @@ struct answer {
 	struct traced traced;
 	char origin[256]; // of a page that may read the answer; ""
 	char id[48], request_id[REQUEST_ID_BYTES];
+	char retry_after[24]; // seconds, where it is known how many
 	int64_t created_s;
 	// The request.
 	char model[MODEL_NAME_BYTES];
@@ -174,7 +175,8 @@ void answer_free(struct answer *answer); // all that it has; what it generates i
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
 bool infer_hold_choices(struct infer *infer, size_t more);
 void infer_let_go_of_choices(struct infer *infer, size_t fewer);
-const char *const *infer_origins(const struct infer *infer); // that may read answers; may be NULL
+const char *const *infer_origins(const struct infer *infer);                // that may read answers; may be NULL
+int64_t infer_wait_s(const struct infer *infer, const struct token *token); // as instances_wait_s
 // Ask a worker: `call` is taken. Errors: generation_start's.
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
 // The parameters that every such request has; the caller adds `ended` and its context.

@@ -2,6 +2,7 @@
 #include "server/http/infer/inside.h"
 #include "server/traces/traces.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *reply_origin(const char *const *cors_origins, const char *origin)
@@ -65,11 +66,16 @@ void reply_fail(struct net_response *response, const struct wording *wording, co
 		response->authenticate = "Bearer realm=\"exogpu\"";
 }
 
-static void add_headers(const struct answer *answer, struct net_response *response,
-			struct net_header headers[REPLY_HEADERS])
+// How long a token has to wait that has used up its tokens a minute is known; else it is a moment.
+static void add_headers(struct answer *answer, struct net_response *response, struct net_header headers[REPLY_HEADERS])
 {
+	const int64_t wait_s = infer_wait_s(answer->infer, answer->caller.token);
 	reply_add_headers(response, headers, infer_origins(answer->infer), answer->origin, answer->wording,
 			  answer->request_id);
+	snprintf(answer->retry_after, sizeof answer->retry_after, "%lld", (long long)wait_s);
+	for (struct net_header *header = headers; header->name && response->status == 429 && wait_s; header++)
+		if (!strcmp(header->name, "retry-after:"))
+			header->value = answer->retry_after;
 }
 
 static void answer_fault(struct answer *choice, const struct fault *fault)

@@ -62,6 +62,18 @@ static enum status check_line(const struct instance *instance, const struct mode
 	return question_admit(&line, error);
 }
 
+// An answer is let in whole while the token has something left, and counted at its end.
+static enum status check_spent(struct instances *all, const struct token *token, struct error *error)
+{
+	const int64_t wait_s = instances_wait_s(all, token);
+	if (!wait_s)
+		return STATUS_OK;
+	error_set(error, STATUS_RATE_LIMITED, "this token has used up its %lld tokens a minute",
+		  (long long)all->params.tokens_per_minute);
+	error_hint(error, "ask again in %lld s", (long long)wait_s);
+	return STATUS_RATE_LIMITED;
+}
+
 // Models for embedding and ranking generate nothing, and a ranking needs a model for that.
 static enum status check_task(const struct model_record *model, const struct generation_params *params,
 			      struct error *error)
@@ -101,7 +113,8 @@ enum status requests_choose(struct instance **out, struct instances *all, const 
 		error_hint(error, "GET /v1/models lists the models");
 		return STATUS_NOT_FOUND;
 	}
-	if (check_task(model, params, error))
+	if (check_task(model, params, error) ||
+	    (!params->counts && !params->part && check_spent(all, params->token, error)))
 		return error->status;
 	struct question_seen seen = {.model_name = model->name,
 				     .instances = seen_instances,

@@ -228,6 +228,9 @@ static void count_end(struct generation *generation, const struct json *end, boo
 	if (ended.cached_tokens > ended.prompt_tokens)
 		ended.cached_tokens = ended.prompt_tokens;
 	usage_end(&generation->usage, &ended);
+	if (generation->token)
+		token_spend(generation->token, ended.prompt_tokens - ended.cached_tokens + ended.completion_tokens,
+			    generation->all->params.tokens_per_minute, instances_now(generation->all));
 }
 
 // ---- the audit log ----

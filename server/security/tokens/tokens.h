@@ -39,6 +39,8 @@ struct token {
 	uint64_t in_flight_bytes;            // of transfers, not answered yet; counted by server/api
 	double allowance;                    // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
+	double spent_tokens; // of models, that count against its tokens a minute, as they were at
+	int64_t spent_ms;
 	bool orphan;             // the token that it was made with, or one before, is not there: it is not usable
 	bool unsaved;            // revoked, but the disk did not take that: may be revoked again
 	uint64_t tried;          // with which revocation that was tried again
@@ -75,6 +77,11 @@ bool token_allows(const struct token *token, uint32_t scope);
 // Take one call from its bucket (2 s of calls_per_s deep) and from those of the tokens that it was made with. Errors:
 // STATUS_RATE_LIMITED with the time to wait.
 enum status token_take_call(struct token *token, int64_t steady_ms, struct error *error);
+// Tokens of models, of which each token may have computed so many a minute; one that holds admin has no such limit.
+// They count when a request has ended, so one that was let in is answered whole. per_minute 0: no limit.
+void token_spend(struct token *token, int64_t tokens, int64_t per_minute, int64_t steady_ms);
+// Seconds until it may ask again, rounded up; 0: now.
+int64_t token_wait_s(const struct token *token, int64_t per_minute, int64_t steady_ms);
 
 struct token_create_params {
 	const char *name;

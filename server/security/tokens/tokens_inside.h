@@ -19,6 +19,7 @@ static_assert((int)TOKEN_ID_BYTES == TOKEN_ID_DIGITS + 1 && (int)TOKEN_TEXT_BYTE
 
 enum {
 	SECOND_MS = 1000,
+	MINUTE_MS = 60000,
 	TABLE_SLOTS = 32768,  // a power of two, over all tokens by far
 	FORGET_AT_ONCE = 256, // so many ended ones more than are kept are forgotten together
 	FORGET_MOST = 4096,   // at once

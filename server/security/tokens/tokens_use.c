@@ -111,3 +111,26 @@ enum status token_take_call(struct token *token, int64_t steady_ms, struct error
 			one->allowance -= 1;
 	return STATUS_OK;
 }
+
+// What it has spent and not won back since.
+static double spent(const struct token *token, int64_t per_minute, int64_t steady_ms)
+{
+	const int64_t since_ms = steady_ms > token->spent_ms ? steady_ms - token->spent_ms : 0;
+	return fmax(0, token->spent_tokens - (double)per_minute * (double)since_ms / MINUTE_MS);
+}
+
+void token_spend(struct token *token, int64_t tokens, int64_t per_minute, int64_t steady_ms)
+{
+	if (per_minute <= 0)
+		return;
+	token->spent_tokens = spent(token, per_minute, steady_ms) + (double)tokens;
+	token->spent_ms = steady_ms;
+}
+
+int64_t token_wait_s(const struct token *token, int64_t per_minute, int64_t steady_ms)
+{
+	if (per_minute <= 0 || token->scopes & SCOPE_ADMIN)
+		return 0;
+	const double over = spent(token, per_minute, steady_ms) - (double)per_minute;
+	return over < 0 ? 0 : (int64_t)(over / (double)per_minute * MINUTE_MS / SECOND_MS) + 1;
+}

@@ -491,6 +491,26 @@ static void calls_are_counted(void **state)
 	assert_int_equal(token_take_call(&slow, 10002, NULL), STATUS_OK);
 }
 
+static void tokens_of_models_are_counted(void **state)
+{
+	enum { A_MINUTE = 600, NOW = 5000 };
+	(void)state;
+	struct token token = {.scopes = SCOPE_INFER}, admin = {.scopes = SCOPE_ADMIN};
+	assert_int_equal(token_wait_s(&token, A_MINUTE, NOW), 0);
+	token_spend(&token, 599, A_MINUTE, NOW);
+	assert_int_equal(token_wait_s(&token, A_MINUTE, NOW), 0); // one is left, and the next request is let in whole
+	token_spend(&token, 1001, A_MINUTE, NOW);
+	assert_in_range(token_wait_s(&token, A_MINUTE, NOW), 100, 101); // 1000 too many, 10 a second are won back
+	assert_in_range(token_wait_s(&token, A_MINUTE, NOW + 60000), 40, 41);
+	assert_int_equal(token_wait_s(&token, A_MINUTE, NOW + 101000), 0);
+	token_spend(&token, 1, A_MINUTE, NOW + 3600000); // nothing is saved up
+	assert_true(token.spent_tokens == 1);
+	token_spend(&token, 600, A_MINUTE, NOW); // a clock that stands still
+	assert_int_equal(token_wait_s(&token, 0, NOW), 0);
+	token_spend(&admin, 100000, A_MINUTE, NOW);
+	assert_int_equal(token_wait_s(&admin, A_MINUTE, NOW), 0);
+}
+
 static void use_is_noted_once_a_minute(void **state)
 {
 	struct world world;
@@ -726,6 +746,7 @@ int main(void)
 		TEST(a_full_disk_denies),
 		TEST(an_expired_token_says_so),
 		cmocka_unit_test(calls_are_counted),
+		cmocka_unit_test(tokens_of_models_are_counted),
 		TEST(use_is_noted_once_a_minute),
 		TEST(the_admin_file_is_kept_while_it_is_good),
 		TEST(what_ended_takes_no_place),

@@ -1,8 +1,8 @@
 package dev.exogpu;
 
+import java.io.File;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Path;
 import java.util.List;
 
 /**
@@ -19,7 +19,7 @@ final class Native {
 		if (path.isEmpty())
 			System.loadLibrary("exogpu_jni");
 		else
-			System.load(Path.of(path).toAbsolutePath().toString());
+			System.load(new File(path).getAbsolutePath()); // Path.of came to Android late
 	}
 
 	private Native() {}

@@ -1,0 +1,81 @@
+/* See sha256.h. The names are those of FIPS 180-4, 6.2.2. */
+#include "common/base/sha256.h"
+
+#include <string.h>
+
+static const uint32_t constants[SHA256_BLOCK] = {
+	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+	0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+	0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+	0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+	0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+	0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+	0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t turn(uint32_t word, int bits)
+{
+	return word >> bits | word << (32 - bits);
+}
+
+static void add_block(uint32_t state[8], const uint8_t block[SHA256_BLOCK])
+{
+	uint32_t w[SHA256_BLOCK], s[8];
+	for (int t = 0; t < 16; t++, block += 4)
+		w[t] = (uint32_t)block[0] << 24 | (uint32_t)block[1] << 16 | (uint32_t)block[2] << 8 | block[3];
+	for (int t = 16; t < SHA256_BLOCK; t++) {
+		uint32_t a = w[t - 15], b = w[t - 2];
+		w[t] = w[t - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[t - 7] +
+		       (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+	}
+	memcpy(s, state, sizeof(s));
+	for (int t = 0; t < SHA256_BLOCK; t++) {
+		uint32_t a = s[0], e = s[4];
+		uint32_t t1 = s[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & s[5]) ^ (~e & s[6])) +
+			      constants[t] + w[t];
+		uint32_t t2 = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+		memmove(s + 1, s, 7 * sizeof(*s));
+		s[4] += t1;
+		s[0] = t1 + t2;
+	}
+	for (int i = 0; i < 8; i++)
+		state[i] += s[i];
+}
+
+void sha256_begin(struct sha256 *sha)
+{
+	*sha = (struct sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+					 0x1f83d9ab, 0x5be0cd19}};
+}
+
+void sha256_add(struct sha256 *sha, const void *bytes, size_t length)
+{
+	const uint8_t *from = bytes;
+	size_t filled = sha->length % SHA256_BLOCK;
+	sha->length += length;
+	while (length) {
+		size_t take = SHA256_BLOCK - filled < length ? SHA256_BLOCK - filled : length;
+		memcpy(sha->block + filled, from, take);
+		from += take;
+		length -= take;
+		filled += take;
+		if (filled == SHA256_BLOCK) {
+			add_block(sha->state, sha->block);
+			filled = 0;
+		}
+	}
+}
+
+void sha256_end(struct sha256 *sha, uint8_t digest[SHA256_BYTES])
+{
+	uint64_t bits = sha->length * 8;
+	uint8_t tail[SHA256_BLOCK + 8] = {
+		0x80}; // a one, zeros up to 8 bytes before the end of a block, the length in bits
+	size_t zeros = (SHA256_BLOCK + 56 - sha->length % SHA256_BLOCK - 1) % SHA256_BLOCK;
+	for (int i = 0; i < 8; i++)
+		tail[1 + zeros + (size_t)i] = (uint8_t)(bits >> (56 - 8 * i));
+	sha256_add(sha, tail, 1 + zeros + 8);
+	for (int i = 0; i < SHA256_BYTES; i++)
+		digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
