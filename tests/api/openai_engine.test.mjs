@@ -44,7 +44,8 @@ describe("/v1 and the engine", () => {
 
 	before(async () => {
 		collector = await new Collector().start();
-		server = await startServer({ localNode: true, args: ["--otlp", collector.url] });
+		// Of 200 connections at once some say nothing for longer than 5 s where the machine is busy.
+		server = await startServer({ localNode: true, args: ["--otlp", collector.url], env: { EXOGPU_TEST_ARRIVAL_MS: "60000" } });
 		admin = await Client.login(server);
 		cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", 6 * patience);
