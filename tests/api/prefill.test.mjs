@@ -140,6 +140,20 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 	const idle = () => eventually(async () => (await admin.call("instance.list")).instances
 		.every(({ state, running, waiting, pages_used }) => state === "running" && !running && !waiting && !pages_used), "nothing goes on, and no page is held", LONG);
 
+	// Until prompts are computed elsewhere again, each of these a new one: a link that was lost counts once it is measured. A
+	// device that a busy machine has disturbed while its speed was measured is measured when it loads the model anew.
+	let asked = 0;
+	const helped = async () => {
+		for (let turn = 0;; turn++) {
+			const again = eventually(async () => (await ask(words(150, "n ".repeat(++asked)))).prefill, "prompts are computed elsewhere again", LONG / 4);
+			if (await again.catch((error) => { if (turn === 3) throw error; })) return;
+			const { instances } = await admin.call("instance.list");
+			for (const { instance_id, stages } of instances)
+				if (stages[0].device_id === quick.device.device_id) await admin.call("instance.delete", { instance_id });
+			await place(quick);
+		}
+	};
+
 	test("a token that is revoked while its prompt moves: the request ends, and no page stays held", async () => {
 		const { token, token_id } = await admin.call("token.create", { name: "gone", scopes: ["infer"] });
 		const from = server.output.stderr.length;
@@ -198,6 +212,7 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.equal(prefill, undefined);
 		assert.equal(text, (await ask(prompt)).text); // its pages are cached, or it is computed again
 		await idle();
+		await helped();
 	});
 
 	test("a node that falls silent while its pages travel is not waited for, and no token is lost", async () => {
@@ -209,8 +224,7 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.equal(prefill, undefined);
 		await idle();
 		assert.equal(text, (await ask(prompt)).text);
-		let tries = 0; // their link is up again, and counts once it is measured: each prompt is a new one
-		await eventually(async () => (await ask(words(150, "n ".repeat(++tries)))).prefill, "prompts are computed elsewhere again", LONG);
+		await helped();
 	});
 
 	for (const [who, first] of [["the one that computes the prompt", "d"], ["the one that answers", "e"]])
@@ -224,6 +238,8 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 			await leaves.start();
 			await eventually(async () => (await admin.call("instance.list")).instances.every(({ state }) => state === "running"), "all run", LONG);
 			assert.equal(text, await alone(prompt));
-			if (first === "d") await place(steady);
+			if (first !== "d") return;
+			await place(steady);
+			await helped();
 		});
 });
