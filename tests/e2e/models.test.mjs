@@ -8,7 +8,7 @@ import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, patience, startServer, temporary } from "../api/server.mjs";
 import { cutLayers } from "../published/cut_layers.mjs";
-import { devicesUp, goTo, hasten, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, goTo, hasten, openDashboard, picture, saved, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
 
@@ -60,9 +60,8 @@ suite("models", () => {
 		await told(questions.getByRole("status"), "Version 1 / 2");
 		assert.equal(await versions.count(), 2);
 
-		const download = page.waitForEvent("download");
-		await page.getByRole("button", { name: "Export" }).click();
-		const file = await (await download).path();
+		const exported = await saved(page, () => page.getByRole("button", { name: "Export" }).click());
+		const file = { name: "exogpu-conversations.json", mimeType: "application/json", buffer: exported };
 		const other = await browser.page();
 		await openDashboard(other, server, "#/playground");
 		const choose = other.getByLabel("File to import");
