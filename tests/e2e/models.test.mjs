@@ -8,7 +8,7 @@ import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, patience, startServer, temporary } from "../api/server.mjs";
 import { cutLayers } from "../published/cut_layers.mjs";
-import { devicesUp, goTo, hasten, openDashboard, picture, saved, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, goTo, hasten, kindOf, openDashboard, picture, saved, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
 
@@ -237,7 +237,8 @@ suite("models", () => {
 			assert.equal((await admin.call("instance.list")).instances[0].state, "running");
 		}
 		await stop.click();
-		await page.goto("about:blank"); // who leaves does not change their mind
+		if (kindOf === "firefox") await hasten(page); // it was seen to lose what a page sends as it is left (docs/notes/tests.md)
+		else await page.goto("about:blank"); // who leaves does not change their mind
 		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
 		await page.context().close();
 	});
