@@ -265,7 +265,7 @@ suite("models", () => {
 		await page.context().close();
 	});
 
-	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", async () => {
+	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", { skip: kindOf === "firefox" && "Firefox, driven so, does not tell what is sent" }, async () => {
 		const page = await browser.page(), bodies = [], most = 3500;
 		writeFileSync(join(folder, "long.gguf"), modelFile({ megabytes: 19, context: 4096, template }));
 		await admin.call("model.add", { source: join(folder, "long.gguf") });
