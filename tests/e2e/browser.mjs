@@ -124,6 +124,20 @@ export const press = (page, ...keys) => Promise.all(keys.map((key) => page.keybo
 // What a toast counts down is done now. One that has counted to its end meanwhile is no fault.
 export const hasten = (page) => page.evaluate(() => document.querySelector(".toasts .acts .plain")?.click());
 
+// What the page gives to be saved by `act`, as bytes. Firefox, driven so, tells of no download: there it is what the page has made.
+export async function saved(page, act) {
+	if (kindOf !== "firefox") {
+		const [download] = await Promise.all([page.waitForEvent("download"), act()]);
+		return readFileSync(await download.path());
+	}
+	await page.evaluate(() => {
+		const make = URL.createObjectURL;
+		URL.createObjectURL = (blob) => ((globalThis.made = blob.text()), make.call(URL, blob));
+	});
+	await act();
+	return Buffer.from(await (await page.waitForFunction(() => globalThis.made)).jsonValue());
+}
+
 // Until text that a person reads is there; gives the element.
 export async function see(page, text, options = {}) {
 	const found = page.getByText(text, options).first();

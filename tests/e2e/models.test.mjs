@@ -8,7 +8,7 @@ import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, patience, startServer, temporary } from "../api/server.mjs";
 import { cutLayers } from "../published/cut_layers.mjs";
-import { devicesUp, goTo, hasten, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, goTo, hasten, kindOf, openDashboard, picture, saved, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
 
@@ -60,9 +60,8 @@ suite("models", () => {
 		await told(questions.getByRole("status"), "Version 1 / 2");
 		assert.equal(await versions.count(), 2);
 
-		const download = page.waitForEvent("download");
-		await page.getByRole("button", { name: "Export" }).click();
-		const file = await (await download).path();
+		const exported = await saved(page, () => page.getByRole("button", { name: "Export" }).click());
+		const file = { name: "exogpu-conversations.json", mimeType: "application/json", buffer: exported };
 		const other = await browser.page();
 		await openDashboard(other, server, "#/playground");
 		const choose = other.getByLabel("File to import");
@@ -238,7 +237,8 @@ suite("models", () => {
 			assert.equal((await admin.call("instance.list")).instances[0].state, "running");
 		}
 		await stop.click();
-		await page.goto("about:blank"); // who leaves does not change their mind
+		if (kindOf === "firefox") await hasten(page); // it was seen to lose what a page sends as it is left (docs/notes/tests.md)
+		else await page.goto("about:blank"); // who leaves does not change their mind
 		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
 		await page.context().close();
 	});
@@ -265,7 +265,7 @@ suite("models", () => {
 		await page.context().close();
 	});
 
-	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", async () => {
+	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", { skip: kindOf === "firefox" && "Firefox, driven so, does not tell what is sent" }, async () => {
 		const page = await browser.page(), bodies = [], most = 3500;
 		writeFileSync(join(folder, "long.gguf"), modelFile({ megabytes: 19, context: 4096, template }));
 		await admin.call("model.add", { source: join(folder, "long.gguf") });
