@@ -51,12 +51,12 @@ describe("the Java package", { skip }, () => {
 		assert.equal((await java(["dev.exogpu.client.JsonTest", cases])).stdout, "right\n");
 	});
 
-	test("its libraries are aligned for pages of 16 KiB, and need no OpenMP and nothing of C++", { skip: noLibrary }, async () => {
+	test("its libraries are aligned for pages of 16 KiB, and need no OpenMP, nothing of C++ and nothing of the network", { skip: noLibrary }, async () => {
 		for (const file of [library, join(dirname(binary), "libexogpu.so")]) {
 			const { stdout } = await run("readelf", ["-W", "-l", "-d", file]);
 			const aligned = [...stdout.matchAll(/^ +LOAD .* (0x[0-9a-f]+)$/gm)].map(([, align]) => Number(align));
 			assert.ok(aligned.length > 1 && aligned.every((align) => align >= 16384 && align % 16384 === 0), `${file}: ${aligned}`);
-			assert.doesNotMatch(stdout, /\(NEEDED\).*lib(gomp|omp|iomp5|stdc\+\+|c\+\+)/, file);
+			assert.doesNotMatch(stdout, /\(NEEDED\).*lib(gomp|omp|iomp5|stdc\+\+|c\+\+|crypto|ssl|websockets)/, file);
 		}
 	});
 

@@ -2,8 +2,8 @@
 // models, chats, shows the answer while it comes, names the chat, and uses one of its tools. What the model says is put into its mouth.
 // Installing it takes minutes and some 7 GB, so ./dev test clients runs this, and nothing else does.
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
@@ -11,20 +11,10 @@ import { mute } from "../api/says.mjs";
 import { eventually, freePort, patience, temporary } from "../api/server.mjs";
 import { executable, flags, pictures, suite } from "../e2e/browser.mjs";
 import { LiveStage, call } from "../published/agents.mjs";
-import { kept } from "../published/packages.mjs";
+import { fetchVenv } from "../published/packages.mjs";
 
-const version = "0.12.4", folder = join(kept, `open-webui-${version}`), program = join(folder, "bin/open-webui");
-
-// Why it is not there, or "". Python 3.11 and 3.12 are those that it takes.
-function install() {
-	if (mute || existsSync(program)) return mute;
-	const python = ["python3.11", "python3.12"].find((one) => spawnSync(one, ["-c", "import venv, ensurepip"]).status === 0);
-	if (!python) return "skipped: Open WebUI needs Python 3.11 or 3.12";
-	const made = spawnSync(python, ["-m", "venv", folder], { encoding: "utf8" });
-	const { status, stderr } = made.status ? made : spawnSync(join(folder, "bin/pip"), ["install", "--quiet", "--only-binary", ":all:", "--retries", "1", `open-webui==${version}`], { encoding: "utf8", timeout: 3600e3 });
-	return status ? `skipped: no open-webui ${version}: ${stderr.trim().split("\n").at(-1)}` : "";
-}
-const why = install();
+const version = "0.12.4";
+const { why, program } = mute ? { why: mute } : fetchVenv("open-webui", version, "open-webui", { pythons: ["python3.11", "python3.12"] });
 
 const answer = "Blue light is scattered most by the air, and so it comes from all sides. ".repeat(12).trim();
 

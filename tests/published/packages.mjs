@@ -30,6 +30,19 @@ export function fetchPython(name, version, more = [], extra = "") {
 	return why ? { why: `skipped: no ${name} ${version} for Python: ${why}` } : { folder };
 }
 
+// {program} of a virtual environment of its own, which takes minutes to make, or {why} there is none. `pythons`: those that the package takes.
+// `sources`: what is on the index as sources alone, and is built here.
+export function fetchVenv(name, version, program, { pythons = ["python3"], more = [], extra = "", sources = [] } = {}) {
+	const folder = join(kept, `${name}-${version}`), there = join(folder, "bin", program);
+	if (existsSync(there)) return { program: there };
+	const python = pythons.find((one) => spawnSync(one, ["-c", "import venv, ensurepip"]).status === 0);
+	if (!python) return { why: `skipped: ${name} needs ${pythons.join(" or ")}` };
+	const made = spawnSync(python, ["-m", "venv", folder], { encoding: "utf8" });
+	const { status, stderr } = made.status ? made : spawnSync(join(folder, "bin/pip"), ["install", "--quiet", "--only-binary", ":all:",
+		...sources.length ? ["--no-binary", sources.join(",")] : [], "--retries", "1", `${name}${extra}==${version}`, ...more], { encoding: "utf8", timeout: 3600e3 });
+	return status === 0 ? { program: there } : { why: `skipped: no ${name} ${version}: ${stderr.trim().split("\n").at(-1)}` };
+}
+
 // {folder, url, program(name)} of a package of npm at this version, with what it needs and other packages, or {why} there is none. No script of it
 // is run.
 export function fetchNode(name, version, more = []) {

@@ -21,8 +21,8 @@ skipped test is named. Stages, all of them unless some are named:
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
 Only when named:
-  clients programs that take minutes to install: LangChain, LiteLLM and Instructor of PyPI, Open WebUI in Chromium;
-          some 8 GB in build/published
+  clients programs that take minutes to install: LangChain, LiteLLM and Instructor of PyPI, the evaluation harness, Open WebUI
+          in Chromium; some 9 GB in build/published. And the library for Android by its own kit, where that is
   arm64   ./dev package --arch arm64, and what of its tests qemu-user can run (tests/packaging/arm64.sh)
 --quick      lint, ui and debug, without the browser, several machines, and what takes long
 When all of them run, a test runs in debug, too, only if the sanitizers' builds look at less: docs/notes/tests.md.
@@ -187,9 +187,12 @@ stage_arm64() {
 
 # Programs that take long to install; what they say is known of a debug build alone.
 stage_clients() {
+	want_package musl-tools # for bindings/android
 	finish_build debug
 	local with=(env EXOGPU_BINARY="$root/build/debug/exogpu" EXOGPU_SLOW=4 EXOGPU_TEST_INSTALLS=1 EXOGPU_PICTURES="$root/build/e2e")
 	single frameworks "testing frameworks" "${with[@]}" node --test-reporter=tap tests/clients/programs.test.mjs
+	single android "building for Android" "${with[@]}" node --test-reporter=tap tests/bindings/android.test.mjs
+	single lmeval "evaluating a model by lm-eval" "${with[@]}" node --test-reporter=tap tests/clients/lmeval.mjs
 	single openwebui "driving Open WebUI" "${with[@]}" node --test-reporter=tap tests/clients/openwebui.mjs
 }
 
