@@ -187,17 +187,22 @@ static bool is_odd(const struct thermal_model *model)
 	return model->moving >= JUDGED_UNSUITABLE && !follows_power(model);
 }
 
+// By how much a forecast may be off for what the fit does not know, over the whole range of power that was seen.
+static double doubt_celsius(const struct thermal_model *model)
+{
+	return thermal_fit_doubt(&model->fits[model->best]) * (model->most_watts - model->least_watts);
+}
+
 static void judge_ready(struct thermal_model *model)
 {
-	const struct thermal_fit *fit = &model->fits[model->best];
 	const struct errors *error = &model->minute[model->best].moving, *stays = &model->stays.moving;
-	const double doubt = thermal_fit_doubt(fit) * (model->most_watts - model->least_watts);
 	if (model->ready)
 		model->ready = error->absolute <= error_again && error->absolute <= stays->absolute;
 	else
 		model->ready = model->moving >= JUDGED_LEAST && enough_swing(model) &&
-			       model->hottest - model->coolest >= swing_celsius && doubt <= error_ready &&
-			       error->absolute <= error_ready && follows_power(model);
+			       model->hottest - model->coolest >= swing_celsius &&
+			       doubt_celsius(model) <= error_ready && error->absolute <= error_ready &&
+			       follows_power(model);
 }
 
 static void take(struct thermal_model *model, const struct thermal_reading *reading)
@@ -272,6 +277,10 @@ static enum thermal_state say_learning(const struct thermal_model *model, char r
 			 swing, moved, swing_celsius);
 	else if (model->moving < JUDGED_LEAST)
 		snprintf(reason, THERMAL_REASON_BYTES, "its temperature has not moved for long enough yet");
+	else if (doubt_celsius(model) > error_ready)
+		snprintf(reason, THERMAL_REASON_BYTES,
+			 "its load has not told enough yet: from %.0f to %.0f W a forecast may be off by %.1f °C",
+			 model->least_watts, model->most_watts, doubt_celsius(model));
 	else
 		snprintf(reason, THERMAL_REASON_BYTES,
 			 "what was foreseen was off by %.1f °C on average when the temperature moved",

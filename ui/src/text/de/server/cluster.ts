@@ -78,6 +78,7 @@ export default {
   "its link to %.64s %s%s%.140s": "die Verbindung zu {1} {2}{3}{4}",
   "its links to %.64s and %u other%s %s%s%.120s": "die Verbindungen zu {1} und {2} weiteren {4}{5}{6}",
   "its load has not changed enough yet: power has moved by %.0f W, temperature by %.0f °C of %.0f °C": "die Last hat sich noch nicht genug geändert: die Leistung um {1} W, die Temperatur um {2} °C von {3} °C",
+  "its load has not told enough yet: from %.0f to %.0f W a forecast may be off by %.1f °C": "seine Last hat noch nicht genug gezeigt: von {1} bis {2} W kann eine Vorhersage um {3} °C daneben liegen",
   "its machine is about to leave": "die Maschine geht bald",
   "its node is of a build that does not measure it": "der Knoten misst es in dieser Version nicht",
   "its node is offline": "der Knoten ist offline",
