@@ -237,8 +237,7 @@ suite("models", () => {
 			assert.equal((await admin.call("instance.list")).instances[0].state, "running");
 		}
 		await stop.click();
-		if (kindOf === "firefox") await hasten(page); // it was seen to lose what a page sends as it is left (docs/notes/tests.md)
-		else await page.goto("about:blank"); // who leaves does not change their mind
+		await page.goto("about:blank"); // who leaves does not change their mind
 		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
 		await page.context().close();
 	});

@@ -144,10 +144,11 @@ export async function flush(): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Nothing waits in a page that nobody sees. */
+/** Nothing waits in a page that nobody sees. Firefox no longer sends what is said at "pagehide", others know no "beforeunload". */
 export function flushWhenHidden(): void {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) void flush();
   });
   addEventListener("pagehide", () => void flush());
+  addEventListener("beforeunload", () => void flush());
 }
