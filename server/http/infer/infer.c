@@ -258,6 +258,7 @@ struct generation_params answer_question(const struct answer *answer, struct jso
 	return (struct generation_params){.by = &answer->caller.actor,
 					  .token = answer->caller.token,
 					  .action = action_of(answer),
+					  .request_id = answer->request_id,
 					  .model = answer->model,
 					  .energy = answer->energy,
 					  .loads = answer->infer->params.load_on_demand || !token ||

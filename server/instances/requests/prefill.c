@@ -107,6 +107,12 @@ static void send_followers(struct prefill *prefill)
 	}
 }
 
+// For the log.
+static const char *request_of(const struct prefill *prefill)
+{
+	return prefill->generation ? prefill->generation->request_id : "none";
+}
+
 // The request is sent now, and those with the same prompt; what came of this stays with it, for its client.
 static void finish(struct prefill *prefill)
 {
@@ -117,7 +123,7 @@ static void finish(struct prefill *prefill)
 	stop(prefill);
 	prefill->seconds = (double)(clock_steady_ns() - prefill->began_ns) * 1e-9;
 	if (prefill->decision.other >= 0)
-		log_debug("models", "%llu of %llu tokens of a prompt came in %.3f s",
+		log_debug("models", "request %s: %llu of %llu tokens of its prompt came in %.3f s", request_of(prefill),
 			  (unsigned long long)prefill->taken_tokens, (unsigned long long)prefill->home.prompt_tokens,
 			  prefill->seconds);
 	if (prefill->generation)
@@ -193,7 +199,8 @@ static void taken(void *context, enum status status, const struct json *result, 
 {
 	struct prefill *prefill = context;
 	if (status && prefill->generation)
-		log_warning("models", "a prompt that was computed elsewhere could not be taken: %s", error->message);
+		log_warning("models", "request %s: its prompt was computed elsewhere, and could not be taken: %s",
+			    prefill->generation->request_id, error->message);
 	if (!status && !prefill->finished) {
 		prefill->taken_tokens = (uint64_t)json_get_integer(result, "tokens", 0);
 		prefill->bytes = (uint64_t)json_get_integer(result, "bytes", 0);
@@ -215,8 +222,8 @@ static void given(void *context, enum status status, const struct json *end, con
 static void impatient(void *context)
 {
 	struct prefill *prefill = context;
-	log_warning("models", "%s: its pages do not come, so it is computed where it is answered",
-		    prefill->decision.reason);
+	log_warning("models", "request %s: %s: its pages do not come, so it is computed where it is answered",
+		    request_of(prefill), prefill->decision.reason);
 	finish(prefill);
 }
 
@@ -302,7 +309,7 @@ static void decide(struct prefill *prefill)
 	}
 	seen.count = count;
 	phases_decide(&prefill->decision, &seen);
-	log_debug("models", "%s", prefill->decision.reason);
+	log_debug("models", "request %s: %s", request_of(prefill), prefill->decision.reason);
 	if (prefill->decision.other < 0) {
 		finish(prefill);
 		return;
@@ -443,7 +450,7 @@ bool prefill_begin(struct generation *generation)
 		return false;
 	generation->follows = under_way(generation);
 	if (generation->follows) {
-		log_debug("models", "this prompt is under way for another request");
+		log_debug("models", "request %s: its prompt is under way for another request", generation->request_id);
 		return true;
 	}
 	struct prefill *prefill = generation->prefill = calloc(1, sizeof(*prefill));

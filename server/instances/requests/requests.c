@@ -153,12 +153,14 @@ static struct generation *find(const struct instance *instance, int64_t number)
 }
 
 // Once for each placement: where weights are damaged every request fails.
-static void say_failed(struct instance *instance, const char *message)
+static void say_failed(const struct generation *generation, const char *message)
 {
+	struct instance *instance = generation->instance;
 	if (instance->failed_epoch == instance->epoch)
 		return;
 	instance->failed_epoch = instance->epoch;
-	log_error("models", "instance %s of %s: %s", instance->instance_id, instance->model_name, message);
+	log_error("models", "instance %s of %s, request %s: %s", instance->instance_id, instance->model_name,
+		  generation->request_id, message);
 }
 
 static void took(struct generation *generation, const struct json *params)
@@ -179,7 +181,7 @@ static void took(struct generation *generation, const struct json *params)
 	if (!strcmp(reason, "failed")) {
 		status = error_set(&error, STATUS_INTERNAL, "the request failed: %s",
 				   json_get_string(params, "error", "no reason given"));
-		say_failed(generation->instance, error.message);
+		say_failed(generation, error.message);
 	} else if (!strcmp(reason, "cancelled") && generation->ended) {
 		status = error_set(&error, STATUS_UNAVAILABLE, "the request was ended by its worker");
 	}
@@ -255,7 +257,7 @@ static void start_answered(void *context, enum status status, const struct json 
 			status = STATUS_OK; // it was cancelled
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
 		if (status == STATUS_INTERNAL)
-			say_failed(generation->instance, error->message);
+			say_failed(generation, error->message);
 		end(generation, status, result, error);
 		return;
 	}
@@ -508,6 +510,8 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .delta = params->delta,
 					  .ended = params->ended,
 					  .context = params->context};
+	snprintf(generation->request_id, sizeof generation->request_id, "%s",
+		 params->request_id && *params->request_id ? params->request_id : "none");
 	if (params->run)
 		*params->run = (struct generation_run){.began_ns = generation->began_ns, .queued_ms = -1};
 	join(generation, instance);

@@ -25,10 +25,13 @@ struct generation_run {
 	} devices[LIMIT_INSTANCE_STAGES];
 };
 
+enum { GENERATION_ID_BYTES = 48 };
+
 struct generation_params {
 	const struct audit_actor *by; // copied
 	struct token *token;          // NULL: the machine's owner. Must outlive it
 	const char *action;           // "infer.chat"; static
+	const char *request_id;       // for the log: that of the HTTP answer; NULL: it has none. Copied
 	const char *model;            // its name or id
 	// The parameters of generate.start without `request` and `owner`; with `embeds`, of generate.embed. Taken over.
 	struct json *call;

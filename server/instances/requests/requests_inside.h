@@ -12,6 +12,7 @@ struct generation {
 	struct audit_actor by;
 	struct token *token;
 	const char *action;
+	char request_id[GENERATION_ID_BYTES]; // "none": it came without one
 	int64_t began_ns;
 	bool embeds, counts;     // with either, the answer to its call is the only message
 	bool gives;              // the prompt of another request is computed for another instance; it generates nothing

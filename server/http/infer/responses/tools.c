@@ -55,11 +55,12 @@ static size_t absent_type(const char *type)
 }
 
 // The log has each type once: clients send them again with every request.
-static void log_once(size_t type)
+static void log_once(const struct answer *answer, size_t type)
 {
 	static atomic_uint logged;
 	if (!(atomic_fetch_or(&logged, 1U << type) & 1U << type))
-		log_info("infer", "/v1/responses: a tool of the type %s is left out: there is none here", absent[type]);
+		log_info("infer", "/v1/responses, request %s: a tool of the type %s is left out: there is none here",
+			 answer->request_id, absent[type]);
 }
 
 // Note it in the metadata of the answer: "web_search, NAME (namespace)".
@@ -70,7 +71,7 @@ static void leave_out(struct reading *reading, const struct json *tool, size_t t
 	struct json *repeats = reading->answer->response.repeats;
 	const char *name = json_get_string(tool, "name", NULL);
 	const char *before = json_get_string(json_get(repeats, "metadata"), "exogpu_tools_left_out", "");
-	log_once(type);
+	log_once(reading->answer, type);
 	snprintf(one, sizeof one, name && infer_is_function(name) ? "%s (%s)" : "%.0s%s", name ? name : "",
 		 absent[type]);
 	if (strlen(before) + strlen(one) + 2 < sizeof list)
